@@ -35,8 +35,20 @@ struct CrossEntropyArgs {
 };
 using Args = CrossEntropyArgs;
 
-constexpr Args kSampleArgs[] = {{-100, 0.0}, {2, 0.1}, {0, 1.0}};
-const Shape kSampleLogits[] = {{3, 5}, {5, 7}, {2, 3, 5}, {7}, {5, 1}};
+// Calls with logits, targets, and this many more inputs with a number per row.
+std::vector<Sample> samples_with(size_t more) {
+  std::vector<Sample> list;
+  for (const Shape& x :
+       std::vector<Shape>{{3, 5}, {5, 7}, {2, 3, 5}, {7}, {5, 1}})
+    for (const Args& args : {Args{-100, 0.0}, Args{2, 0.1}, Args{0, 1.0}}) {
+      Shape rows = x;
+      rows.pop_back();
+      Sample s{{{x}, {rows, Values::kIndex, x.back()}}, args, true};
+      s.inputs.resize(2 + more, {rows});
+      list.push_back(s);
+    }
+  return list;
+}
 
 void check_targets(std::string_view op, const std::vector<Shape>& shapes) {
   Shape rows = shapes[0];
@@ -114,19 +126,7 @@ class CrossEntropyBackward : public Op {
     check_dtypes(name(), in);
     return {in[0]};
   }
-  std::vector<Sample> samples() const override {
-    std::vector<Sample> list;
-    for (const Shape& x : kSampleLogits)
-      for (const Args& attrs : kSampleArgs) {
-        Shape rows = x;
-        rows.pop_back();
-        list.push_back(
-            {{{x}, {rows, Values::kIndex, x.back()}, {rows}, {rows}, {rows}},
-             attrs,
-             true});
-      }
-    return list;
-  }
+  std::vector<Sample> samples() const override { return samples_with(3); }
 
   void compute(Compute& c) const override {
     const Part p(c);
@@ -171,16 +171,7 @@ class CrossEntropy : public Op {
     check_dtypes(name(), in);
     return std::vector<DType>(3, kernels::stat_of(in[0]));
   }
-  std::vector<Sample> samples() const override {
-    std::vector<Sample> list;
-    for (const Shape& x : kSampleLogits)
-      for (const Args& attrs : kSampleArgs) {
-        Shape rows = x;
-        rows.pop_back();
-        list.push_back({{{x}, {rows, Values::kIndex, x.back()}}, attrs, true});
-      }
-    return list;
-  }
+  std::vector<Sample> samples() const override { return samples_with(0); }
 
   void compute(Compute& c) const override {
     const Part p(c);

@@ -76,6 +76,25 @@ void for_ranges(Compute& c, const Tensor& out, Fn&& fn) {
   }
 }
 
+// Runs PutRows for output 0, with the rows of `dy` at the indices `at`.
+void put_rows(Compute& c, Kind kind, bool accumulate, const Tensor& dy,
+              const Tensor& at, bool checked, int64_t dim) {
+  const Rows rows(dy);
+  const Tensor index = at.to_contiguous();
+  with_check(c, checked, dim, [&](int64_t* ends) {
+    for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
+      c.run(kernels::PutRows{.kind = kind,
+                             .accumulate = accumulate,
+                             .dy = rows,
+                             .index = index.ptr<int64_t>(),
+                             .lo = range.lo,
+                             .hi = range.hi,
+                             .dx = to.mutable_data(),
+                             .ends = ends});
+    });
+  });
+}
+
 std::vector<Sample> row_samples(bool put) {
   std::vector<Sample> list;
   for (const auto& [rows, n, k] :
@@ -93,14 +112,12 @@ std::vector<Sample> row_samples(bool put) {
 
 // x "...n", indices "...k" -> "...k". If n is split, a rank contributes zeros
 // for the indices outside of its range.
-class Take : public Op {
+class Take : public RuleOp {
  public:
-  Take() : Op("gather", {.work = {.flops_per_point = 0, .looked_up = 1}}) {}
+  Take()
+      : RuleOp("gather", "...n,...k->...k | linear 0",
+               {.work = {.flops_per_point = 0, .looked_up = 1}}) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(Rule("...n,...k->...k | linear 0"), shapes, name());
-  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_indices(name(), in[1]);
@@ -166,18 +183,7 @@ class Put : public Op {
 
   void compute(Compute& c) const override {
     const PutArgs& args = c.attrs.as<PutArgs>();
-    const Rows dy(c.in[0]);
-    const Tensor index = c.in[1].to_contiguous();
-    with_check(c, args.checked, args.dim, [&](int64_t* ends) {
-      for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
-        c.run(kernels::PutRows{.dy = dy,
-                               .index = index.ptr<int64_t>(),
-                               .lo = range.lo,
-                               .hi = range.hi,
-                               .dx = to.mutable_data(),
-                               .ends = ends});
-      });
-    });
+    put_rows(c, Kind::kSum, false, c.in[0], c.in[1], args.checked, args.dim);
   }
 
   InputGradients gradient(const GradientCall& g) const override {
@@ -239,18 +245,14 @@ class LastPlace : public Op {
 // x "...n", src "...k", indices "...k" -> x with src[..., j] combined with
 // element indices[..., j] of its row. A product is linear in x, and a maximum
 // may take an element twice.
-class Combine : public Op {
+class Combine : public RuleOp {
  public:
   explicit Combine(Kind kind)
-      : Op(std::string("scatter_") + kNames[at(kind)], {.saves_outputs = true}),
+      : RuleOp(std::string("scatter_") + kNames[at(kind)],
+               std::string("...n,...k,...k->...n | ") + kNotes[at(kind)],
+               {.saves_outputs = true}),
         kind_(kind) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(
-        Rule(std::string("...n,...k,...k->...n | ") + kNotes[at(kind_)]),
-        shapes, name());
-  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_indices(name(), in[2]);
@@ -271,25 +273,12 @@ class Combine : public Op {
 
   void compute(Compute& c) const override {
     const TakeArgs& args = c.attrs.as<TakeArgs>();
-    const Rows src(c.in[1]);
-    const Tensor index = c.in[2].to_contiguous();
     // If k is split, x may be a factor of only one rank's product.
     if (kind_ != Kind::kProd || c.first_of('k'))
       c.out[0].copy_from(c.in[0]);
     else
       c.out[0].fill(1);
-    with_check(c, args.checked, args.dim, [&](int64_t* ends) {
-      for_ranges(c, c.out[0], [&](const Interval& range, const Tensor& to) {
-        c.run(kernels::PutRows{.kind = kind_,
-                               .accumulate = true,
-                               .dy = src,
-                               .index = index.ptr<int64_t>(),
-                               .lo = range.lo,
-                               .hi = range.hi,
-                               .dx = to.mutable_data(),
-                               .ends = ends});
-      });
-    });
+    put_rows(c, kind_, true, c.in[1], c.in[2], args.checked, args.dim);
   }
 
   InputGradients gradient(const GradientCall& g) const override {

@@ -87,21 +87,18 @@ struct Members {
 // rank's share of the elements. The ranks exchange the elements, and sort those
 // that they receive. A second exchange moves the elements at the ends of the
 // ranges to the ranks that hold them in the output's layout.
-class Sort : public Op {
+class Sort : public RuleOp {
  public:
   // Priced as three exchanges of all values: one for the values, and two for
   // the indices, which take twice as many bytes as f32. The exchange that
   // follows moves few elements, and is not priced.
   Sort()
-      : Op("sort", {.work = {1, {'n', "*", 3}},
-                    .saved_inputs = 0,
-                    .saves_outputs = true,
-                    .data_decide_bytes = true}) {}
+      : RuleOp("sort", "...n~->...n,...n",
+               {.work = {1, {'n', "*", 3}},
+                .saved_inputs = 0,
+                .saves_outputs = true,
+                .data_decide_bytes = true}) {}
 
-  BoundRule bind(const std::vector<Shape>& shapes,
-                 const Attrs&) const override {
-    return BoundRule(Rule("...n~->...n,...n"), shapes, name());
-  }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     return values_and_indices(name(), in[0]);
