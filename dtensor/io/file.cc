@@ -50,6 +50,12 @@ File File::open(std::string path) {
   return file;
 }
 
+File File::open_to_write(std::string path) {
+  const int f = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (f < 0) refused(path, "opened", errno);
+  return File(std::move(path), f);
+}
+
 std::optional<File> File::lock_folder(std::string path) {
   const int f = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (f < 0) refused(path, "opened", errno);
@@ -84,6 +90,11 @@ bool File::is_at(const std::string& path) const {
   struct stat open, named;
   return ::fstat(file_, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
          open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+void File::reserve(int64_t bytes) const {
+  if (const int error = ::posix_fallocate(file_, 0, bytes))
+    refused(path_, "given its size", error);
 }
 
 void File::write(const void* from, int64_t bytes, int64_t at) const {

@@ -19,6 +19,8 @@ class File {
   // Opens a regular file for reading. Throws Error for anything else, such as a
   // pipe, without waiting.
   static File open(std::string path);
+  // Opens a file for writing, but does not follow a link.
+  static File open_to_write(std::string path);
   // Locks the folder. Returns nullopt if another process, or another File,
   // holds the lock. The lock is held until the File is destroyed or the process
   // ends. (On a file system without locks, every call succeeds.)
@@ -32,6 +34,9 @@ class File {
   // Whether `path` names this very file or folder: false if the file has been
   // removed or replaced.
   bool is_at(const std::string& path) const;
+  // Gives the file this size and its space on the disk, so that a full disk is
+  // found before anything is written.
+  void reserve(int64_t bytes) const;
   void write(const void*, int64_t bytes, int64_t at) const;
   void read(void*, int64_t bytes, int64_t at) const;
   // Hints that the system may begin to flush these bytes to disk.

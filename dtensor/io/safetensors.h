@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,10 @@
 #include "dtensor/io/stored.h"
 
 namespace dtensor {
+
+namespace io {
+class File;
+}
 
 // Maps a value to a part of a tensor in the file. Dimension i of the file's
 // tensor is dimension order[i] of the value (i if `order` is empty). In that
@@ -72,12 +77,10 @@ class SafetensorsWriter {
   // Opens the file under its temporary name, after rank 0 has made it, with
   // `bytes` bytes and the header.
   void open(const std::string& header, int64_t bytes);
-  // Closes the file, and removes it unless finish() has renamed it.
-  void close();
+  // Removes the file unless finish() has renamed it.
+  void discard() noexcept;
   void put(const Tensor& packed, int64_t at);
-  void put(const void*, int64_t bytes, int64_t at);
   void barrier();
-  [[noreturn]] void system_error(std::string_view what) const;
 
   Mesh mesh_;
   std::string path_, temporary_;
@@ -85,7 +88,7 @@ class SafetensorsWriter {
   bool active_ = false;  // false in a dry run
   bool finished_ = false;
   int64_t rank_ = 0;
-  int file_ = -1;
+  std::unique_ptr<io::File> file_;
 };
 
 // Reads one safetensors file. The constructor verifies the whole header.
@@ -133,8 +136,8 @@ class SafetensorsReader {
   void read_box(size_t tensor, const Shape& shape, const Tensor& box,
                 int64_t at) const;
   void parse(std::string_view header, int64_t data_bytes);
-  std::string path_;
-  int file_ = -1;
+  const std::string path_;
+  const std::unique_ptr<const io::File> file_;
   int64_t data_start_ = 0;
   std::vector<TensorInfo> tensors_;
   std::vector<int64_t> begins_;  // by tensor: bytes of data before it

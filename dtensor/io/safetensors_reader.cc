@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
 
+#include "dtensor/io/file.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/io/safetensors_boxes.h"
 #include "dtensor/placement/error.h"
@@ -22,20 +18,6 @@ namespace {
 
 // The most bytes of a header that the reference implementation accepts.
 constexpr int64_t kMaxHeader = 100'000'000;
-
-void read_exactly(int file, void* to, int64_t bytes, int64_t at,
-                  const std::string& path) {
-  char* p = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t n = ::pread(file, p, static_cast<size_t>(bytes), at);
-    if (n < 0 && errno == EINTR) continue;
-    DT_CHECK(n > 0, "safetensors", "{} cannot be read at byte {}: {}; {}", path,
-             at, n < 0 ? std::strerror(errno) : "the file ends",
-             n < 0 ? "name a file that can be read"
-                   : "download or save the file again");
-    p += n, at += n, bytes -= n;
-  }
-}
 
 // Finds a key that occurs twice in the outermost object. json::parse() does not
 // show this: it keeps the last of the two values. (With a callback, parse()
@@ -73,41 +55,29 @@ class KeysOnce : public nlohmann::json_sax<json> {
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(std::string path)
-    : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    : path_(std::move(path)),
+      file_(std::make_unique<io::File>(io::File::open(path_))) {
+  const int64_t size = file_->size();
   DT_CHECK(
-      file_ >= 0, "safetensors",
-      "{} cannot be opened: {}; name a file that exists and that you may read",
-      path_, std::strerror(errno));
-  try {
-    const int64_t size = ::lseek(file_, 0, SEEK_END);
-    DT_CHECK(size >= 0, "safetensors",
-             "{} is not a regular file: {}; name one that is", path_,
-             std::strerror(errno));
-    DT_CHECK(
-        size >= 8, "safetensors",
-        "{} has {}, too few for a header's length; download or save the file "
-        "again",
-        path_, quantity(size, "byte", "bytes"));
-    uint64_t length = 0;
-    read_exactly(file_, &length, 8, 0, path_);
-    DT_CHECK(
-        length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
-        "safetensors",
-        "{} declares a {}-byte header, but the rest of the file has {}, and a "
-        "header has at most {} bytes; download or save the file again",
-        path_, length, size - 8, kMaxHeader);
-    std::string header(length, '\0');
-    read_exactly(file_, header.data(), std::ssize(header), 8, path_);
-    data_start_ = 8 + std::ssize(header);
-    parse(header, size - data_start_);
-  } catch (...) {
-    ::close(file_);
-    throw;
-  }
+      size >= 8, "safetensors",
+      "{} has {}, too few for a header's length; download or save the file "
+      "again",
+      path_, quantity(size, "byte", "bytes"));
+  uint64_t length = 0;
+  file_->read(&length, 8, 0);
+  DT_CHECK(
+      length <= kMaxHeader && static_cast<int64_t>(length) <= size - 8,
+      "safetensors",
+      "{} declares a {}-byte header, but the rest of the file has {}, and a "
+      "header has at most {} bytes; download or save the file again",
+      path_, length, size - 8, kMaxHeader);
+  std::string header(length, '\0');
+  file_->read(header.data(), std::ssize(header), 8);
+  data_start_ = 8 + std::ssize(header);
+  parse(header, size - data_start_);
 }
 
-SafetensorsReader::~SafetensorsReader() { ::close(file_); }
+SafetensorsReader::~SafetensorsReader() = default;
 
 void SafetensorsReader::parse(std::string_view header, int64_t data_bytes) {
   const auto bad = [&](std::string_view what) {
@@ -228,8 +198,7 @@ void SafetensorsReader::read_box(size_t tensor, const Shape& shape,
     for (int64_t i = 0; i < n; i += most) {
       const int64_t count = std::min(most, n - i);
       host.resize(static_cast<size_t>(count * item));
-      read_exactly(file_, host.data(), count * item, begin + (first + i) * item,
-                   path_);
+      file_->read(host.data(), count * item, begin + (first + i) * item);
       packed.device().from_host(packed.stream(),
                                 packed.mutable_ptr<char>() + i * item,
                                 host.data(), count * item);

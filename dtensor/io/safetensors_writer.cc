@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "dtensor/comm/communicator.h"
+#include "dtensor/io/file.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/io/safetensors_boxes.h"
 #include "dtensor/placement/error.h"
@@ -81,7 +76,7 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
   try {
     open(text, data + at);
   } catch (...) {
-    close();
+    discard();
     throw;
   }
 }
@@ -90,32 +85,26 @@ void SafetensorsWriter::open(const std::string& header, int64_t bytes) {
   if (rank_ == 0) {
     // Remove the file of a save that was cut short, or a link, which must not
     // be followed.
-    ::unlink(temporary_.c_str());
-    file_ =
-        ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0) system_error("created");
-    // Reserve all space now, so that a full disk is found before writing.
-    if (const int e = ::posix_fallocate(file_, 0, bytes)) {
-      errno = e;
-      system_error("given its size");
-    }
+    io::remove_file(temporary_);
+    file_ = std::make_unique<io::File>(io::File::create(temporary_));
+    file_->reserve(bytes);
     const uint64_t length = header.size();
-    put(&length, 8, 0);
-    put(header.data(), std::ssize(header), 8);
+    file_->write(&length, 8, 0);
+    file_->write(header.data(), std::ssize(header), 8);
   }
   barrier();
-  if (rank_ != 0) {
-    file_ = ::open(temporary_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (file_ < 0) system_error("opened");
-  }
+  if (rank_ != 0)
+    file_ = std::make_unique<io::File>(io::File::open_to_write(temporary_));
   barrier();  // rank 0 must not remove the file before all have opened it
 }
 
-SafetensorsWriter::~SafetensorsWriter() { close(); }
+SafetensorsWriter::~SafetensorsWriter() { discard(); }
 
-void SafetensorsWriter::close() {
-  if (file_ >= 0) ::close(file_);
-  if (active_ && !finished_ && rank_ == 0) ::unlink(temporary_.c_str());
+void SafetensorsWriter::discard() noexcept {
+  file_ = nullptr;
+  std::error_code ignored;
+  if (active_ && !finished_ && rank_ == 0)
+    std::filesystem::remove(temporary_, ignored);
 }
 
 void SafetensorsWriter::write(std::string_view name, const DistTensor& x,
@@ -167,20 +156,17 @@ void SafetensorsWriter::finish(const std::function<void()>& commit) {
     finished_ = true;
     return;
   }
-  if (::fsync(file_) != 0) system_error("flushed to disk");
+  file_->sync();
   barrier();
   if (rank_ == 0) {
     if (commit) commit();
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-      system_error("renamed to " + path_);
+    io::rename_file(temporary_, path_);
     // Flushing the folder brings the name to disk. Some file systems cannot do
     // that, but the file is complete in any case.
-    std::string folder = std::filesystem::path(path_).parent_path().string();
-    if (folder.empty()) folder = ".";
-    const int f = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f >= 0) {
-      (void)::fsync(f);
-      ::close(f);
+    const std::string above = std::filesystem::path(path_).parent_path();
+    try {
+      io::sync_folder(above.empty() ? "." : above);
+    } catch (const Error&) {
     }
   }
   finished_ = true;
@@ -195,18 +181,7 @@ void SafetensorsWriter::put(const Tensor& packed, int64_t at) {
     const int64_t n = std::min(kMost, packed.bytes() - done);
     packed.device().to_host(packed.stream(), host.data(),
                             packed.ptr<char>() + done, n);
-    put(host.data(), n, at + done);
-  }
-}
-
-void SafetensorsWriter::put(const void* from, int64_t bytes, int64_t at) {
-  const char* p = static_cast<const char*>(from);
-  while (bytes > 0) {
-    const ssize_t n = ::pwrite(file_, p, static_cast<size_t>(bytes), at);
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) errno = ENOSPC;
-    if (n <= 0) system_error("written");
-    p += n, at += n, bytes -= n;
+    file_->write(host.data(), n, at + done);
   }
 }
 
@@ -221,13 +196,6 @@ void SafetensorsWriter::barrier() {
                       return *static_cast<const std::string*>(path);
                     },
                 .what = &path_});
-}
-
-void SafetensorsWriter::system_error(std::string_view what) const {
-  fail(
-      "safetensors",
-      "{} cannot be {}: {}; check the path, its permissions and the free space",
-      temporary_, what, std::strerror(errno));
 }
 
 }  // namespace dtensor
