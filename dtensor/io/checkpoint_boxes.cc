@@ -22,27 +22,6 @@ int64_t bytes_of(const Shape& size, DType t) {
 
 int64_t bytes_of(const Spec* s) { return bytes_of(s->shape(), s->dtype()); }
 
-// Calls fn(box) for every box of a region. REQUIRES: the region is not empty.
-template <class Fn>
-void each_box(const Region& region, const Fn& fn) {
-  const int n = static_cast<int>(region.size());
-  std::vector<size_t> which(region.size(), 0);
-  for (;;) {
-    Box box;
-    for (size_t d = 0; d < region.size(); ++d) {
-      box.lo.push_back(region[d][which[d]].lo);
-      box.size.push_back(region[d][which[d]].size());
-    }
-    fn(box);
-    int d = n - 1;
-    for (; d >= 0; --d) {
-      if (++which[size_t(d)] < region[size_t(d)].size()) break;
-      which[size_t(d)] = 0;
-    }
-    if (d < 0) return;
-  }
-}
-
 // Returns the i-th of n parts of the box, cut along dimension d.
 Box part_of(Box box, int d, int64_t i, int64_t n) {
   const int64_t lo = i * box.size[d] / n, hi = (i + 1) * box.size[d] / n;
@@ -146,15 +125,15 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(
     // axis saves the others.
     Layout once = spec->layout();
     for (Dim& d : once.dims) d = partitioned(d, mesh);
+    const Box whole{Shape::filled(spec->ndim(), 0), spec->shape()};
     for_each_coord(mesh, spec->split_axes(), [&](const Coord& c) {
       const Region region = once.region(mesh, c);
       if (empty(region)) return;
       std::vector<int64_t> holders =
           mesh.group(mesh.all_axes() & ~spec->split_axes(), c);
       for (int64_t& r : holders) r = mesh.world_rank(r);
-      each_box(region, [&](const Box& box) {
-        sharing.add(i, box, spec->dtype(), holders);
-      });
+      for (const Window& w : windows(region, whole))
+        sharing.add(i, {w.in_box, w.size}, spec->dtype(), holders);
     });
   }
   return sharing.result();
@@ -166,22 +145,28 @@ std::vector<Window> windows(const Region& held, const Box& box) {
     const int64_t lo = box.lo[static_cast<int>(d)],
                   hi = lo + box.size[static_cast<int>(d)];
     std::vector<Window> next;
-    int64_t start = 0;  // where the range r begins in the part
-    for (const Interval& r : held[d]) {
-      const int64_t from = std::max(lo, r.lo), to = std::min(hi, r.hi);
-      if (from < to)
-        for (Window w : all) {
-          w.in_part.push_back(start + from - r.lo);
-          w.in_box.push_back(from - lo);
-          w.size.push_back(to - from);
-          next.push_back(w);
+    for (const Window& w : all) {
+      int64_t start = 0;  // where the range r begins in the part
+      for (const Interval& r : held[d]) {
+        const int64_t from = std::max(lo, r.lo), to = std::min(hi, r.hi);
+        if (from < to) {
+          Window& more = next.emplace_back(w);
+          more.in_part.push_back(start + from - r.lo);
+          more.in_box.push_back(from - lo);
+          more.size.push_back(to - from);
         }
-      start += r.size();
+        start += r.size();
+      }
     }
     all = std::move(next);
     if (all.empty()) break;
   }
   return all;
+}
+
+Tensor view_of(Tensor t, const Shape& lo, const Shape& size) {
+  for (int d = 0; d < lo.size(); ++d) t = t.slice(d, lo[d], lo[d] + size[d]);
+  return t;
 }
 
 }  // namespace dtensor::checkpoint

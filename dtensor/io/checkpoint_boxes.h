@@ -9,6 +9,7 @@
 
 #include "dtensor/placement/region.h"
 #include "dtensor/placement/spec.h"
+#include "dtensor/tensor.h"
 
 namespace dtensor::checkpoint {
 
@@ -48,7 +49,10 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(std::span<const Spec* const>,
 struct Window {
   Shape in_part, in_box, size;
 };
-// Returns all pieces that the box shares with a part that holds `held`.
+// Returns all pieces that the box shares with a part that holds `held`, in
+// row-major order.
 std::vector<Window> windows(const Region& held, const Box&);
+// Returns a view of these indices of a tensor.
+Tensor view_of(Tensor, const Shape& lo, const Shape& size);
 
 }  // namespace dtensor::checkpoint

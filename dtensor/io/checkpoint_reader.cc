@@ -29,11 +29,6 @@ std::string path_of(const std::string& dir, const std::string& name) {
   return (std::filesystem::path(dir) / name).string();
 }
 
-Tensor window(Tensor t, const Shape& lo, const Shape& size) {
-  for (int d = 0; d < lo.size(); ++d) t = t.slice(d, lo[d], lo[d] + size[d]);
-  return t;
-}
-
 }  // namespace
 
 struct CheckpointReader::Contents {
@@ -131,7 +126,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
     // tensor of its own. (Data for a GPU is read into `buffer` first.)
     Tensor box;
     if (shared.size() == 1 && shared[0].size == p.box.size)
-      box = window(part, shared[0].in_part, shared[0].size);
+      box = view_of(part, shared[0].in_part, shared[0].size);
     const bool in_place = box.defined() && box.contiguous();
     if (!in_place) box = Tensor::empty(p.box.size, entry.info.dtype);
     char* to = nullptr;
@@ -157,7 +152,8 @@ void CheckpointReader::Contents::read_part(const std::string& path,
       box.device().from_host(box.stream(), box.mutable_data(), to, p.bytes);
     if (in_place) continue;
     for (const Window& w : shared)
-      window(part, w.in_part, w.size).copy_from(window(box, w.in_box, w.size));
+      view_of(part, w.in_part, w.size)
+          .copy_from(view_of(box, w.in_box, w.size));
   }
 }
 

@@ -290,10 +290,7 @@ class Parts {
     const Coord& at = RankContext::current().coordinate(x.mesh());
     // One window, since a box is within one interval of each dimension.
     const Window w = windows(x.spec()->region(at), b.box)[0];
-    Tensor part = x.local();
-    for (int d = 0; d < w.size.size(); ++d)
-      part = part.slice(d, w.in_part[d], w.in_part[d] + w.size[d]);
-    packed_ = part.to_contiguous();
+    packed_ = view_of(x.local(), w.in_part, w.size).to_contiguous();
     if (&packed_.device() == &cpu()) return packed_.ptr<char>();
     host_.resize(static_cast<size_t>(b.bytes));
     packed_.device().to_host(packed_.stream(), host_.data(), packed_.data(),

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/io/checkpoint_boxes.h"
 #include "dtensor/io/safetensors.h"
 
 namespace dtensor::safetensors {
@@ -51,29 +52,13 @@ Region reordered(const Region&, const Shape& order);
 template <class Fn>
 void each_box(const Tensor& local, const Region& region, const Shape& offset,
               const Shape& file, Fn&& fn) {
-  const int n = file.size();
   const Shape strides = contiguous_strides(file);
-  // The number of the current interval in each dimension.
-  std::vector<size_t> which(static_cast<size_t>(n), 0);
-  Shape start = Shape::filled(n, 0);  // where these intervals begin in `local`
-  for (;;) {
-    Tensor box = local;
+  const checkpoint::Box whole{Shape::filled(file.size(), 0), file};
+  for (const checkpoint::Window& w : checkpoint::windows(region, whole)) {
     int64_t at = 0;
-    for (int d = 0; d < n; ++d) {
-      const Interval& r = region[size_t(d)][which[size_t(d)]];
-      box = box.slice(d, start[d], start[d] + r.size());
-      at += (offset[d] + r.lo) * strides[d];
-    }
-    fn(box, at);
-    int d = n - 1;
-    for (; d >= 0; --d) {
-      const auto& ranges = region[size_t(d)];
-      start[d] += ranges[which[size_t(d)]].size();
-      if (++which[size_t(d)] < ranges.size()) break;
-      which[size_t(d)] = 0;
-      start[d] = 0;
-    }
-    if (d < 0) return;
+    for (int d = 0; d < file.size(); ++d)
+      at += (offset[d] + w.in_box[d]) * strides[d];
+    fn(checkpoint::view_of(local, w.in_part, w.size), at);
   }
 }
 
