@@ -32,9 +32,6 @@ constexpr size_t kTensors = 1 << 16, kFiles = 1 << 16, kValues = 10'000;
 // this many.
 constexpr size_t kExplained = 20'000;
 constexpr const char* kFormat = "dtensor checkpoint";
-constexpr DType kDTypes[] = {DType::kF32,  DType::kF64, DType::kBF16,
-                             DType::kF16,  DType::kI32, DType::kI64,
-                             DType::kBool, DType::kI8};
 
 // Returns a line of the index. Throws Error if it is too long or not UTF-8.
 std::string line_of(const Json& object) {
@@ -484,11 +481,10 @@ Index Index::read(const io::File& file) {
     } else if (line.has("tensor")) {
       TensorInfo info{line.text("tensor"), DType::kF32, line.shape("shape")};
       const std::string type = line.text("dtype");
-      const auto* known =
-          std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                       [&](DType t) { return name(t) == type; });
-      if (known == std::end(kDTypes)) line.bad("its dtype is unknown");
-      info.dtype = *known;
+      int known = 0;
+      while (known < kNumDTypes && name(DType(known)) != type) ++known;
+      if (known == kNumDTypes) line.bad("its dtype is unknown");
+      info.dtype = DType(known);
       line.expect(tensor_line(info));
       int64_t bytes = size_of(info.dtype);
       for (int64_t n : info.shape)
