@@ -105,17 +105,6 @@ void serve(Schedule& s, std::span<const Region> wants, PiecesOf&& pieces_of) {
 
 }  // namespace
 
-int64_t Schedule::received() const {
-  int64_t n = 0;
-  for (const Piece& piece : pieces) {
-    const auto others =
-        std::count_if(piece.members.begin(), piece.members.end(),
-                      [&](int m) { return m != self; });
-    n += volume(piece.region) * others;
-  }
-  return n;
-}
-
 Schedule exchange_schedule(const Region& wants, std::span<const Region> sources,
                            int self, std::string_view where) {
   Schedule s = begin(wants, sources, self);

@@ -38,8 +38,6 @@ struct Schedule {
   int64_t held = 0;   // elements that this member holds
   int64_t terms = 1;  // the divisor of an average
   uint64_t hash = 0;  // of the metadata that all members share
-  // The number of elements that come from other members.
-  int64_t received() const;
 };
 
 // Each index comes from one member: from `self` if it has the index, else from

@@ -104,11 +104,11 @@ class Backend {
 // Makes the backend of a run with `world` ranks.
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// Returns the factory of the backend with this name: "threads", "nccl", or the
-// name of a row of process_backend.h, such as "mpi". Throws Error for an
-// unknown name, and for a row that is not built in. "threads" ignores
-// ranks_per_process. The ranks of "nccl" are threads of the processes of
-// backend_by_launcher(); GPUs are looked for when the factory is called.
+// Returns the factory of the backend with this name, which is that of a row of
+// process_backend.h. Throws Error for an unknown name, and for a row that is
+// not built in. "threads" ignores ranks_per_process. Ranks that compute on GPUs
+// ("nccl") are threads of the processes of backend_by_launcher(); GPUs are
+// looked for when the factory is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 // Returns the backend of a dry run. Its only rank knows the size of its groups

@@ -261,7 +261,7 @@ void check(const Step& step, int64_t rank, const Region& panel,
   } else {
     EXPECT_TRUE(covered.empty());
   }
-  EXPECT_EQ(s.received(), received);
+  EXPECT_EQ(testing::received(s), received);
 }
 
 // Checks all ranks' schedules of a step, and the traffic that follows from
@@ -295,7 +295,8 @@ void check(const Step& step, const Region& panel = {}) {
     ASSERT_EQ(traffic.size(), group.size());
     for (size_t m = 0; m < group.size(); ++m) {
       EXPECT_EQ(traffic[m].sent, sent[m] * 4);
-      EXPECT_EQ(traffic[m].received, schedule(step, group[m]).received() * 4);
+      EXPECT_EQ(traffic[m].received,
+                testing::received(schedule(step, group[m])) * 4);
     }
   }
 }
@@ -533,7 +534,7 @@ TEST(RegionsTest, ExchangeTakesTheFirstInOrder) {
     EXPECT_EQ(found, expected);
     int64_t received = 0;
     for (const auto& [i, m] : expected) received += m != self;
-    EXPECT_EQ(s.received(), received);
+    EXPECT_EQ(testing::received(s), received);
     expect_holds(s.wants, wants);
     for (int m = 0; m < p; ++m)
       expect_holds(s.has[static_cast<size_t>(m)],

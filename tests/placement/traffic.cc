@@ -45,4 +45,11 @@ Traffic traffic(const Step& step, int64_t world_rank) {
                        world_rank)[static_cast<size_t>(it - ranks.begin())];
 }
 
+int64_t received(const Schedule& s) {
+  int64_t n = 0;
+  for (const Piece& piece : s.pieces)
+    for (int m : piece.members) n += m == s.self ? 0 : volume(piece.region);
+  return n;
+}
+
 }  // namespace dtensor::testing

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/placement/plan.h"
+#include "dtensor/placement/schedule.h"
 
 namespace dtensor::testing {
 
@@ -17,5 +18,8 @@ struct Traffic {
 // for a step that sends nothing. Makes the schedules of all members.
 std::vector<Traffic> group_traffic(const Step&, int64_t world_rank);
 Traffic traffic(const Step&, int64_t world_rank);
+
+// The number of elements that come from other members.
+int64_t received(const Schedule&);
 
 }  // namespace dtensor::testing

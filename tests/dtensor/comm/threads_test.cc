@@ -609,7 +609,7 @@ struct MovingOf : Moving {
   void check(const Communicator& comm, const Transfer& t) override {
     src->there.spoil();
     dst->there.fetch();
-    EXPECT_EQ(t.counted, schedule.received() * size_of(dtype_of<T>));
+    EXPECT_EQ(t.counted, testing::received(schedule) * size_of(dtype_of<T>));
     std::vector<std::set<int64_t>> held;
     for (const Region& r : setting.sources)
       held.push_back(indices(r, setting.shape));
@@ -771,7 +771,7 @@ TEST(ThreadsScheduleTest, StepsOfEveryKind) {
         EXPECT_EQ(y[next++], static_cast<double>(i) * times + combined)
             << to_string(step) << " rank " << me << " index " << i;
       });
-      EXPECT_EQ(t.counted, s.received() * 8);
+      EXPECT_EQ(t.counted, testing::received(s) * 8);
       EXPECT_EQ(t.counted, testing::traffic(step, me).received);
     }
   });
