@@ -409,7 +409,8 @@ DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
   if (!left)
     return turned(
         solve_triangular(turned(a), turned(b), !upper, true, unitriangular));
-  return apply1(op_of<SolveTriangularOp>(), {a, b}, SolveArgs{upper, unitriangular});
+  return apply1(op_of<SolveTriangularOp>(), {a, b},
+                SolveArgs{upper, unitriangular});
 }
 
 static const OpFamily kFamily("linalg_triangular", [] {
