@@ -13,8 +13,9 @@ namespace dtensor::kernels {
 // Block i serves, in order, indices 4 i to 4 i + 3 with 32-bit words, or 2 i
 // and 2 i + 1 with 64-bit words.
 enum class Distribution : uint8_t {
-  // Uniform in [0, 1), scaled to [p0, p1); rounding may give p1. f32 takes 24
-  // random bits, f64 53 (from 64-bit words), bf16 8, and f16 11. Takes floats.
+  // Uniform in [0, 1), scaled to [p0, p1): what would be rounded to p1 becomes
+  // the number below it. f32 takes 24 random bits, f64 53 (from 64-bit words),
+  // bf16 8, and f16 11. Takes floats.
   kUniform,
   // Normal with mean p0 and standard deviation p1, by Box-Muller in f64. An
   // even index and the odd one behind it share a pair of words, of 64 bits for

@@ -166,6 +166,20 @@ TEST(RandomTest, Moments) {
   });
 }
 
+// In bf16, 1 + 255/256 would be rounded to 2.
+TEST(RandomTest, UniformNumbersAreBelowTheUpperEnd) {
+  on_mesh("x=2", [](const Mesh& m) {
+    for (const auto& [lo, hi] : std::vector<std::pair<double, double>>{
+             {1, 2}, {-3, -2}, {0, 0.1}, {-1, 0}, {3, 3}})
+      for (DType t : {DType::kBF16, DType::kF16, DType::kF32, DType::kF64})
+        for (const Array u =
+                 array_of(uniform({4096}, m, "S0", t, {7}, lo, hi).full());
+             double v : u.v)
+          ASSERT_TRUE(v >= lo && (v < hi || lo == hi))
+              << name(t) << " " << v << " of " << lo << " to " << hi;
+  });
+}
+
 TEST(DropoutTest, OneMaskOnEveryLayout) {
   const Array x = values(kShape, 1);
   Array first;

@@ -3,6 +3,7 @@
 #include "dtensor/ops/kernels/random.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "dtensor/ops/functions/math.h"
@@ -26,13 +27,32 @@ DT_HD inline uint64_t wide(const uint32_t* w, int64_t i) {
 template <class S>
 inline constexpr int kFloatsPerBlock = sizeof(S) == 8 ? 2 : 4;
 
+// The largest number of this type below x.
+template <class S>
+S below(double x) {
+  using C = portable::compute_t<S>;
+  using Bits = std::conditional_t<
+      sizeof(S) == 8, uint64_t,
+      std::conditional_t<sizeof(S) == 4, uint32_t, uint16_t>>;
+  const S near = portable::rounded<S>(static_cast<C>(x));
+  const C value = static_cast<C>(near);
+  if (static_cast<double>(value) < x) return near;
+  const auto bits = std::bit_cast<Bits>(near);
+  constexpr Bits kLeast = Bits{1} << (8 * sizeof(S) - 1) | 1;  // below 0
+  return std::bit_cast<S>(static_cast<Bits>(value > 0   ? bits - 1
+                                            : value < 0 ? bits + 1
+                                                        : kLeast));
+}
+
 template <class S>
 struct Uniform {
   using C = portable::compute_t<S>;
   static constexpr int kPerBlock = kFloatsPerBlock<S>;
-  C low, range;
+  C low, range, last;
   Uniform(double p0, double p1)
-      : low(static_cast<C>(p0)), range(static_cast<C>(p1 - p0)) {}
+      : low(static_cast<C>(p0)),
+        range(static_cast<C>(p1 - p0)),
+        last(p1 > p0 ? static_cast<C>(below<S>(p1)) : low) {}
   DT_HD void from(const uint32_t* w, int64_t n, S* out) const {
     DT_UNROLL(kPerBlock)
     for (int64_t i = 0; i < n * kPerBlock; ++i) {
@@ -45,7 +65,8 @@ struct Uniform {
         u = static_cast<float>(w[i] >> 21) * 0x1p-11f;
       else
         u = static_cast<float>(w[i] >> 24) * 0x1p-8f;
-      out[i] = portable::rounded<S>(std::fma(u, range, low));
+      const C x = std::fma(u, range, low);
+      out[i] = portable::rounded<S>(x < last ? x : last);
     }
   }
 };
