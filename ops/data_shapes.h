@@ -27,7 +27,7 @@ std::vector<DistTensor> where(const DistTensor& condition,
                               std::optional<int64_t> dry_run_count = {});
 
 // The elements of x at which the mask (bool) is true, in row-major order, as a
-// vector. x and the mask broadcast to one shape.
+// vector. x and the mask broadcast to one shape. -0.0 becomes 0.
 DistTensor masked_select(const DistTensor& x, const DistTensor& mask,
                          std::optional<int64_t> dry_run_count = {});
 // Returns x with the first elements of `source`, in row-major order, in the
