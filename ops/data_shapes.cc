@@ -59,6 +59,22 @@ struct Places {
   DistTensor at, total;
 };
 
+// The index of each element of x in the flat tensor, in the layout of x, which
+// is i64.
+DistTensor flat_index(const DistTensor& x) {
+  DistTensor index = full_like(x, 0);
+  int64_t stride = 1;
+  for (int d = x.ndim() - 1; d >= 0; --d) {
+    Layout line;
+    line.dims = {x.layout().dims[static_cast<size_t>(d)]};
+    Shape shape = Shape::filled(x.ndim(), 1);
+    shape[d] = x.size(d);
+    index = index + reshape(arange(x.size(d), x.mesh(), line) * stride, shape);
+    stride *= x.size(d);
+  }
+  return index;
+}
+
 // Element i of the result [n] is the element of x for which `at` is i. An
 // element for which it is -1 is left out.
 DistTensor placed(const DistTensor& x, const DistTensor& at, int64_t n) {
@@ -168,7 +184,7 @@ DistTensor nonzero(const DistTensor& x, std::optional<int64_t> dry_run_count) {
   const int64_t count = p.count(dry_run_count);
   if (x.ndim() == 0) return zeros({count, 0}, x.mesh(), {}, DType::kI64);
   // The indices in the flat tensor, and then those of each dimension.
-  DistTensor at = placed(sums(full_like(p.at, 1)).before, p.at, count);
+  DistTensor at = placed(flat_index(p.at), p.at, count);
   std::vector<DistTensor> index;
   for (int d = x.ndim() - 1; d >= 0; --d) {
     const int64_t n = std::max<int64_t>(x.size(d), 1);

@@ -111,6 +111,19 @@ TEST(MaskedSelect, SendsOnlyNumbersOfElements) {
   });
 }
 
+// The only running sum is that of the elements found: indices need none.
+TEST(Nonzero, CountsOnce) {
+  on_mesh("x=4", [](const Mesh& mesh) {
+    const DistTensor x = gt(put(values({64, 8, 2}, 3), mesh, "S0"), 0);
+    CommRecord record;
+    nonzero(x);
+    const auto& events = record.events();
+    EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                            [](const auto& e) { return e.op == "cumsum"; }),
+              1);
+  });
+}
+
 TEST(MaskedSelect, DryRun) {
   RunOptions dry;
   dry.world = 4;
