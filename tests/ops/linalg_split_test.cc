@@ -280,6 +280,41 @@ TEST(LinalgSplit, SolveTriangular) {
   }
 }
 
+// Parts of any sizes, whose bounds of rows and columns differ, and axes in any
+// order.
+TEST(LinalgSplit, UnevenParts) {
+  const int64_t n = 9, k = 2;
+  const Array a = definite(n), b = values({n, k}, 1);
+  where_bytes_count("dp=2,tp=3", [&](const Mesh& mesh) {
+    const auto over = [&](std::vector<int> axes, std::vector<int64_t> points) {
+      return axes.empty() ? Dim(n)
+                          : Dim(n, Split::at(axes, std::move(points), mesh));
+    };
+    const auto laid_out = [&](const Array& x, const Dim& rows,
+                              const Dim& columns) {
+      return DistTensor::from_global(tensor_of(x, DType::kF64), mesh,
+                                     Placements(Layout{{rows, columns}, {}}));
+    };
+    for (const auto& [rows, columns] : std::vector<std::pair<Dim, Dim>>{
+             {over({1}, {0, 0, 7, 9}), over({}, {})},
+             {over({1, 0}, {0, 1, 3, 3, 3, 8, 9}), over({}, {})},
+             {over({0}, {0, 2, 9}), over({1}, {0, 4, 5, 9})},
+             {over({1}, {0, 9, 9, 9}), over({0}, {0, 0, 9})},
+             {over({}, {}), over({0, 1}, {0, 1, 1, 4, 6, 8, 9})}}) {
+      const DistTensor x = laid_out(a, rows, columns),
+                       l = cholesky(fixed(laid_out(a, rows, columns)));
+      EXPECT_EQ(l.spec(), x.spec());
+      expect_near(array_of(l.full()), plain_cholesky(a), 1e-13, "cholesky");
+      const DistTensor y = laid_out(b, rows, Dim(k));
+      for (const bool upper : {false, true})
+        expect_near(array_of(solve_triangular(x, y, upper).full()),
+                    plain_solve(a, b, upper), 1e-13, "solve_triangular");
+      expect_near(array_of(both_of(qr(fixed(y))).full()), plain_qr(b), 1e-13,
+                  "qr");
+    }
+  });
+}
+
 // The negative logarithm of the likelihood of a Gaussian process, without
 // constants: y^T x^-1 y + log det x.
 DistTensor likelihood(const DistTensor& x, const DistTensor& y) {
