@@ -4,6 +4,7 @@
 // Each kernel takes `count` matrices of f32 or f64, one after the other. All
 // arrays are contiguous and row-major. The work of one matrix is not divided
 // between blocks of a GPU. A NaN in a matrix spreads to that matrix's results.
+// `work` is scratch; the CPU, which has Eigen for most kernels, may ignore it.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/cpu/gemm_f64.h"
 
-#define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 
 namespace dtensor::kernels::cpu {
