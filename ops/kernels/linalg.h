@@ -67,7 +67,8 @@ struct Qr {
 };
 
 // The eigenvalues of a symmetric matrix, smallest first, and its eigenvectors
-// in the columns of vectors [n, n], by Jacobi's rotations.
+// in the columns of vectors [n, n], by Jacobi's rotations or, on the CPU, by QR
+// steps.
 struct Eigh {
   DType type = DType::kF32;
   int64_t count = 0, n = 0;
@@ -79,7 +80,7 @@ struct Eigh {
 
 // x [m, n] = u diag(s) v^T, with m >= n, orthonormal columns in u [m, n] and
 // v [n, n], and s [n], largest first, by one-sided rotations (Hestenes, SIAM
-// Journal 6, 1958).
+// Journal 6, 1958) or, on the CPU in f32, from the eigenvectors of x^T x in f64.
 struct Svd {
   DType type = DType::kF32;
   int64_t count = 0, m = 0, n = 0;

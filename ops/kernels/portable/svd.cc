@@ -7,6 +7,12 @@
 #include "dtensor/ops/kernels/portable/matrices.h"
 
 namespace dtensor::kernels {
+namespace cpu {
+
+void svd_f32(const Svd&);
+
+}  // namespace cpu
+
 inline namespace DT_PORTABLE {
 namespace {
 
@@ -116,6 +122,9 @@ void run_all(Stream stream, const Svd& a) {
 
 DT_KERNEL(Svd)
 void run(Stream s, const Svd& a) {
+#if !defined(__CUDACC__) && !defined(DT_CUDA_EMULATED)
+  if (a.type == DType::kF32) return cpu::svd_f32(a);
+#endif
   visit_wide(a.type, "svd", [&]<class T>() { run_all<T>(s, a); });
 }
 

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Orthogonal factors by Eigen: QR, eigenvectors and singular vectors. Matrices
+// are copied into Eigen's own, which are aligned, so that no bit of a result
+// depends on an address.
+#include <Eigen/Eigenvalues>
+#include <Eigen/QR>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "dtensor/ops/kernels/linalg.h"
+#include "dtensor/ops/kernels/portable/matrices.h"
+
+namespace dtensor::kernels {
+namespace cpu {
+
+// As the kernel. See portable/svd.cc.
+void svd_f32(const Svd&);
+
+}  // namespace cpu
+
+namespace {
+
+template <class T>
+using Columns = Eigen::Matrix<T, -1, -1>;
+
+template <class From, class To>
+void store(const Columns<From>& from, To* to) {
+  const int64_t m = from.rows(), n = from.cols();
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      to[i * n + j] = static_cast<To>(from.data()[j * m + i]);
+}
+template <class From, class To>
+void load(const From* from, Columns<To>& to) {
+  const int64_t m = to.rows(), n = to.cols();
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      to.data()[j * m + i] = static_cast<To>(from[i * n + j]);
+}
+
+template <class T>
+T largest(int64_t n, const T* x) {
+  portable::Row row(nullptr);
+  return largest_of(row, n, x);
+}
+template <class T>
+void fill_nan(int64_t n, T* x) {
+  std::fill_n(x, n, std::numeric_limits<T>::quiet_NaN());
+}
+
+template <class T>
+void run_all(const Qr& a) {
+  const int64_t m = a.m, n = a.n;
+  if (n == 0) return;
+  const auto* x = static_cast<const T*>(a.x);
+  auto *q = static_cast<T*>(a.q), *r = static_cast<T*>(a.r);
+  Columns<T> own(m, n);
+  Eigen::Matrix<T, -1, 1> scale(n);
+  Eigen::HouseholderQR<Columns<T>> made(m, n);
+  for (int64_t at = 0; at < a.count; ++at, x += m * n, q += m * n, r += n * n) {
+    if (!is_finite(largest(m * n, x))) {
+      fill_nan(m * n, q);
+      fill_nan(n * n, r);
+    } else {
+      load(x, own);
+      // Eigen takes squares of elements. A power of 2 changes no other bit.
+      for (int64_t j = 0; j < n; ++j) {
+        T* const column = own.data() + j * m;
+        scale[j] = scale_for(largest(m, column));
+        for (int64_t i = 0; i < m; ++i) column[i] /= scale[j];
+      }
+      made.compute(own);
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = i; j < n; ++j)
+          r[i * n + j] = made.matrixQR()(i, j) * scale[j];
+      own = made.householderQ() * Columns<T>::Identity(m, n);
+      store(own, q);
+    }
+    for (int64_t i = 0; i < n; ++i) std::fill_n(r + i * n, i, T(0));
+  }
+}
+
+template <class T>
+void run_all(const Eigh& a) {
+  const int64_t n = a.n;
+  if (n == 0) return;
+  const auto* x = static_cast<const T*>(a.x);
+  auto *values = static_cast<T*>(a.values),
+       *vectors = static_cast<T*>(a.vectors);
+  Columns<T> own(n, n);
+  Eigen::SelfAdjointEigenSolver<Columns<T>> made(n);
+  for (int64_t at = 0; at < a.count;
+       ++at, x += n * n, values += n, vectors += n * n) {
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        own.data()[i * n + j] = symmetric(a.triangle, x, n, i, j);
+    if (is_finite(largest(n * n, own.data())) &&
+        made.compute(own).info() == Eigen::Success) {
+      std::copy_n(made.eigenvalues().data(), n, values);
+      store(made.eigenvectors(), vectors);
+    } else {
+      fill_nan(n, values);
+      fill_nan(n * n, vectors);
+    }
+  }
+}
+
+}  // namespace
+
+DT_KERNEL(Qr)
+void run(Stream, const Qr& a) {
+  visit_wide(a.type, "qr", [&]<class T>() { run_all<T>(a); });
+}
+
+DT_KERNEL(Eigh)
+void run(Stream, const Eigh& a) {
+  visit_wide(a.type, "eigh", [&]<class T>() { run_all<T>(a); });
+}
+
+// The eigenvectors of x^T x are v. In f64, squaring costs at most 1e-8 of the
+// largest singular value, less than f32 can show. The columns of x v are
+// orthogonal up to that error; R of their QR factors has the singular values on
+// its diagonal, and Q has orthonormal columns even where these are 0.
+// Eigen 3.4's BDCSVD is no alternative: for some matrices of low rank, its
+// vectors are not orthogonal, or it crashes.
+void cpu::svd_f32(const Svd& a) {
+  const int64_t m = a.m, n = a.n;
+  if (n == 0) return;
+  const auto* x = static_cast<const float*>(a.x);
+  auto *s = static_cast<float*>(a.s), *u = static_cast<float*>(a.u),
+       *v = static_cast<float*>(a.v);
+  using Matrix = Columns<double>;
+  Matrix own(m, n), square(n, n), right(n, n);
+  Eigen::SelfAdjointEigenSolver<Matrix> eigen(n);
+  Eigen::HouseholderQR<Matrix> made(m, n);
+  std::vector<double> size(static_cast<size_t>(n));
+  for (int64_t at = 0; at < a.count;
+       ++at, x += m * n, s += n, u += m * n, v += n * n) {
+    bool good = is_finite(largest(m * n, x));
+    if (good) {
+      load(x, own);
+      square.noalias() = own.transpose() * own;
+      good = eigen.compute(square).info() == Eigen::Success;
+    }
+    if (!good) {
+      fill_nan(n, s);
+      fill_nan(m * n, u);
+      fill_nan(n * n, v);
+      continue;
+    }
+    right = eigen.eigenvectors().rowwise().reverse();  // the largest first
+    made.compute(own * right);
+    own = made.householderQ() * Matrix::Identity(m, n);
+    for (int64_t j = 0; j < n; ++j)
+      size[static_cast<size_t>(j)] = std::abs(made.matrixQR()(j, j));
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t to = place_in_order(size.data(), n, 1, j, true);
+      const double sign = made.matrixQR()(j, j) < 0 ? -1 : 1;
+      s[to] = static_cast<float>(size[static_cast<size_t>(j)]);
+      for (int64_t i = 0; i < m; ++i)
+        u[i * n + to] = static_cast<float>(sign * own(i, j));
+      for (int64_t i = 0; i < n; ++i)
+        v[i * n + to] = static_cast<float>(right(i, j));
+    }
+  }
+}
+
+}  // namespace dtensor::kernels
