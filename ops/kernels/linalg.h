@@ -80,7 +80,8 @@ struct Eigh {
 
 // x [m, n] = u diag(s) v^T, with m >= n, orthonormal columns in u [m, n] and
 // v [n, n], and s [n], largest first, by one-sided rotations (Hestenes, SIAM
-// Journal 6, 1958) or, on the CPU in f32, from the eigenvectors of x^T x in f64.
+// Journal 6, 1958). The CPU begins with the eigenvectors of x^T x in f64, which
+// for f32 leave no rotations.
 struct Svd {
   DType type = DType::kF32;
   int64_t count = 0, m = 0, n = 0;

@@ -17,6 +17,7 @@ namespace cpu {
 
 // As the kernel. See portable/svd.cc.
 void svd_f32(const Svd&);
+void svd_f64(Stream, const Svd&, void (*rotate)(Stream, const Svd&));
 
 }  // namespace cpu
 
@@ -107,6 +108,22 @@ void run_all(const Eigh& a) {
   }
 }
 
+// The eigenvectors of x^T x, those of the largest eigenvalues first.
+class RightVectors {
+ public:
+  explicit RightVectors(int64_t n) : square_(n, n), eigen_(n) {}
+  bool find(const Columns<double>& x, Columns<double>& v) {
+    square_.noalias() = x.transpose() * x;
+    if (eigen_.compute(square_).info() != Eigen::Success) return false;
+    v = eigen_.eigenvectors().rowwise().reverse();
+    return true;
+  }
+
+ private:
+  Columns<double> square_;
+  Eigen::SelfAdjointEigenSolver<Columns<double>> eigen_;
+};
+
 }  // namespace
 
 DT_KERNEL(Qr)
@@ -132,8 +149,8 @@ void cpu::svd_f32(const Svd& a) {
   auto *s = static_cast<float*>(a.s), *u = static_cast<float*>(a.u),
        *v = static_cast<float*>(a.v);
   using Matrix = Columns<double>;
-  Matrix own(m, n), square(n, n), right(n, n);
-  Eigen::SelfAdjointEigenSolver<Matrix> eigen(n);
+  Matrix own(m, n), right(n, n);
+  RightVectors eigen(n);
   Eigen::HouseholderQR<Matrix> made(m, n);
   std::vector<double> size(static_cast<size_t>(n));
   for (int64_t at = 0; at < a.count;
@@ -141,8 +158,7 @@ void cpu::svd_f32(const Svd& a) {
     bool good = is_finite(largest(m * n, x));
     if (good) {
       load(x, own);
-      square.noalias() = own.transpose() * own;
-      good = eigen.compute(square).info() == Eigen::Success;
+      good = eigen.find(own, right);
     }
     if (!good) {
       fill_nan(n, s);
@@ -150,7 +166,6 @@ void cpu::svd_f32(const Svd& a) {
       fill_nan(n * n, v);
       continue;
     }
-    right = eigen.eigenvectors().rowwise().reverse();  // the largest first
     made.compute(own * right);
     own = made.householderQ() * Matrix::Identity(m, n);
     for (int64_t j = 0; j < n; ++j)
@@ -164,6 +179,42 @@ void cpu::svd_f32(const Svd& a) {
       for (int64_t i = 0; i < n; ++i)
         v[i * n + to] = static_cast<float>(right(i, j));
     }
+  }
+}
+
+// The columns of x v are almost orthogonal for these v, so that one or two
+// passes of rotations are left of about ten.
+void cpu::svd_f64(Stream stream, const Svd& a,
+                  void (*rotate)(Stream, const Svd&)) {
+  const int64_t m = a.m, n = a.n;
+  const auto* x = static_cast<const double*>(a.x);
+  auto *s = static_cast<double*>(a.s), *u = static_cast<double*>(a.u),
+       *v = static_cast<double*>(a.v);
+  Columns<double> own(m, n), right(n, n), turn(n, n);
+  std::vector<double> turned(static_cast<size_t>(m * n));
+  RightVectors eigen(n);
+  Svd rest = a;
+  rest.count = 1;
+  for (int64_t at = 0; at < a.count;
+       ++at, x += m * n, s += n, u += m * n, v += n * n) {
+    rest.x = x, rest.s = s, rest.u = u, rest.v = v;
+    const double size = largest(m * n, x), scale = scale_for(size);
+    if (is_finite(size)) {
+      load(x, own);
+      own /= scale;
+    }
+    if (!is_finite(size) || !eigen.find(own, right)) {
+      rotate(stream, rest);
+      continue;
+    }
+    own = own * right;
+    store(own, turned.data());
+    rest.x = turned.data();
+    rotate(stream, rest);
+    for (int64_t i = 0; i < n; ++i) s[i] *= scale;
+    load(v, turn);
+    turn = right * turn;
+    store(turn, v);
   }
 }
 

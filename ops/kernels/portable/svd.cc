@@ -10,6 +10,8 @@ namespace dtensor::kernels {
 namespace cpu {
 
 void svd_f32(const Svd&);
+// Finds most of v first; `rotate` is this file's kernel for f64.
+void svd_f64(Stream, const Svd&, void (*rotate)(Stream, const Svd&));
 
 }  // namespace cpu
 
@@ -124,6 +126,9 @@ DT_KERNEL(Svd)
 void run(Stream s, const Svd& a) {
 #if !defined(__CUDACC__) && !defined(DT_CUDA_EMULATED)
   if (a.type == DType::kF32) return cpu::svd_f32(a);
+  constexpr int64_t kFew = 8;  // for fewer columns, rotations are as fast
+  if (a.type == DType::kF64 && a.n >= kFew)
+    return cpu::svd_f64(s, a, run_all<double>);
 #endif
   visit_wide(a.type, "svd", [&]<class T>() { run_all<T>(s, a); });
 }
