@@ -39,8 +39,7 @@ struct ConvolutionArgs {
 // are the gradients of each other.
 //
 // If the positions of the made tensor are split, each rank fetches the elements
-// of the other tensor that its own positions meet: the halo. It has no price,
-// since it is small beside the tensors that other choices move.
+// of the other tensor that its own positions meet: the halo.
 class Convolution : public Op {
  public:
   Convolution(std::string name, Makes makes, bool bias = false)
@@ -58,7 +57,10 @@ class Convolution : public Op {
     sizes.push_back({'o', shapes[1][weight ? 0 : 1] / groups});
     for (int d = 0; d < args.size.size(); ++d)
       sizes.push_back({letter(made(), d), args.size[d]});
-    return BoundRule(rule(args.size.size(), groups > 1), shapes, name(), sizes);
+    BoundRule bound(rule(args.size.size(), groups > 1), shapes, name(), sizes);
+    add_windows(bound, sizes_of(bound, args), makes_ == Makes::kX, near(),
+                far());
+    return bound;
   }
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -92,6 +94,13 @@ class Convolution : public Op {
   std::string_view far() const { return makes_ == Makes::kX ? kY : kX; }
 
   Rule rule(int space, bool groups) const;
+  static WindowSizes sizes_of(const BoundRule& rule,
+                              const ConvolutionArgs& args) {
+    WindowSizes sizes{args.stride, args.pad, args.dilation, {}};
+    for (int d = 0; d < args.size.size(); ++d)
+      sizes.taps.push_back(rule.size(rule.rule().factor(letter(kTaps, d))));
+    return sizes;
+  }
 
   const Makes makes_;
   const bool bias_;
@@ -120,10 +129,8 @@ Rule Convolution::rule(int space, bool groups) const {
 
 void Convolution::compute(Compute& c) const {
   const auto& args = c.attrs.as<ConvolutionArgs>();
-  WindowSizes sizes{args.stride, args.pad, args.dilation, {}};
-  for (int d = 0; d < args.size.size(); ++d)
-    sizes.taps.push_back(c.global_size(letter(kTaps, d)));
-  const Windows windows(c, sizes, makes_ == Makes::kX, near(), far());
+  const Windows windows(c, sizes_of(*c.decision.rule, args),
+                        makes_ == Makes::kX, near(), far());
   const Tensor part = windows.with_halo(0);
   const Tensor other = c.in[1].to_contiguous();
   const Tensor bias = bias_ ? c.in[2].to_contiguous() : Tensor();

@@ -62,7 +62,10 @@ class MaxPool : public Op {
         : does_ == Does::kSpread
             ? far + "," + plain + "->" + near + " | linear 0; " + links
             : far + "," + near + "->" + plain + " | linear 0; " + links;
-    return BoundRule(Rule(rule), shapes, name(), sizes);
+    BoundRule bound(Rule(rule), shapes, name(), sizes);
+    add_windows(bound, sizes_of(args), does_ == Does::kSpread, this->near(),
+                this->far());
+    return bound;
   }
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -81,9 +84,8 @@ class MaxPool : public Op {
 
   void compute(Compute& c) const override {
     const auto& args = c.attrs.as<PoolArgs>();
-    const Windows windows(c,
-                          {args.stride, args.pad, args.dilation, args.window},
-                          does_ == Does::kSpread, near(), far());
+    const Windows windows(c, sizes_of(args), does_ == Does::kSpread, near(),
+                          far());
     const Tensor part = windows.with_halo(0);
     kernels::Pool of{.type = part.dtype()};
     of.planes = part.shape()[0] * part.shape()[1];
@@ -112,6 +114,9 @@ class MaxPool : public Op {
   }
   std::string_view far() const {
     return does_ == Does::kSpread ? "mnp" : "hij";
+  }
+  static WindowSizes sizes_of(const PoolArgs& a) {
+    return {a.stride, a.pad, a.dilation, a.window};
   }
   const Does does_;
 };

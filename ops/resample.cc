@@ -154,9 +154,18 @@ class Resample : public Op {
     for (int d = 0; d < shapes[0].size(); ++d)
       if (d != a.dim)
         (d < a.dim ? before : after) += static_cast<char>('A' + d);
-    return BoundRule(Rule(fmt::format("{0}i~{1}->{0}m^{1} | linear 0; link m i",
-                                      before, after)),
-                     shapes, name(), {{'m', a.transposed ? a.in : a.out}});
+    BoundRule bound(Rule(fmt::format("{0}i~{1}->{0}m^{1} | linear 0; link m i",
+                                     before, after)),
+                    shapes, name(), {{'m', a.transposed ? a.in : a.out}});
+    Band band(a);
+    bound.add_window(
+        'm', 'i',
+        [first = std::move(band.first), taps = band.taps](Interval m) {
+          const auto [least, most] =
+              std::minmax_element(first.begin() + m.lo, first.begin() + m.hi);
+          return Interval{*least, *most + taps};
+        });
+    return bound;
   }
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -179,10 +188,7 @@ class Resample : public Op {
     };
     const auto met = [&](const Coord& at) {
       const Interval m = made(at);
-      if (m.size() == 0) return Interval{};
-      const auto [least, most] = std::minmax_element(band.first.begin() + m.lo,
-                                                     band.first.begin() + m.hi);
-      return Interval{*least, *most + band.taps};
+      return m.size() == 0 ? Interval{} : c.decision.rule->windows()[0].met(m);
     };
     const Interval m = made(c.coord()), i = met(c.coord());
     Tensor x = c.in[0];

@@ -39,12 +39,14 @@ class Unfold : public Op {
     std::vector<std::pair<char, int64_t>> sizes{{near[0], args.size[0]},
                                                 {near[1], args.size[1]}};
     if (!reverse_) sizes.push_back({'k', args.window[0] * args.window[1]});
-    return BoundRule(
+    BoundRule bound(
         Rule(fmt::format(
             "bc{}{}~{}~->bc{}{}^{}^ | linear 0; link {} {}; link {} {}",
             reverse_ ? "k!" : "", far[0], far[1], reverse_ ? "" : "k!", near[0],
             near[1], near[0], far[0], near[1], far[1])),
         shapes, name(), sizes);
+    add_windows(bound, sizes_of(args), reverse_, near, far);
+    return bound;
   }
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -58,9 +60,7 @@ class Unfold : public Op {
 
   void compute(Compute& c) const override {
     const auto& args = c.attrs.as<UnfoldArgs>();
-    const Windows windows(c,
-                          {args.stride, args.pad, args.dilation, args.window},
-                          reverse_, near(), far());
+    const Windows windows(c, sizes_of(args), reverse_, near(), far());
     const Tensor part = windows.with_halo(0);
     kernels::Pool of{.type = part.dtype()};
     of.planes = part.shape()[0] * part.shape()[1];
@@ -87,6 +87,9 @@ class Unfold : public Op {
  private:
   std::string_view near() const { return reverse_ ? "hw" : "mn"; }
   std::string_view far() const { return reverse_ ? "mn" : "hw"; }
+  static WindowSizes sizes_of(const UnfoldArgs& a) {
+    return {a.stride, a.pad, a.dilation, a.window};
+  }
   const bool reverse_;
 };
 

@@ -69,17 +69,28 @@ Interval Windows::near_at(int d, const Coord& at) const {
 Interval Windows::met_at(int d, const Coord& at) const {
   const Interval near = near_at(d, at);
   if (near.size() == 0) return {0, 0};
-  const int64_t stride = sizes_.stride[d], pad = sizes_.pad[d],
-                span = (sizes_.taps[d] - 1) * sizes_.dilation[d],
-                size = c_.global_size(far_[static_cast<size_t>(d)]);
-  int64_t lo = near.lo * stride - pad;
-  int64_t hi = (near.hi - 1) * stride - pad + span + 1;
-  if (x_is_near_) {
-    lo = std::max<int64_t>(0, near.lo + pad - span + stride - 1) / stride;
-    hi = (near.hi - 1 + pad) / stride + 1;
+  return c_.decision.rule->windows()[static_cast<size_t>(d)].met(near);
+}
+
+void add_windows(BoundRule& rule, const WindowSizes& sizes, bool x_is_near,
+                 std::string_view near, std::string_view far) {
+  for (int d = 0; d < sizes.taps.size(); ++d) {
+    const int64_t stride = sizes.stride[d], pad = sizes.pad[d],
+                  span = (sizes.taps[d] - 1) * sizes.dilation[d];
+    const char n = near[static_cast<size_t>(d)],
+               f = far[static_cast<size_t>(d)];
+    const int64_t size = rule.size(rule.rule().factor(f));
+    rule.add_window(n, f, [=](Interval near) {
+      int64_t lo = near.lo * stride - pad;
+      int64_t hi = (near.hi - 1) * stride - pad + span + 1;
+      if (x_is_near) {
+        lo = std::max<int64_t>(0, near.lo + pad - span + stride - 1) / stride;
+        hi = (near.hi - 1 + pad) / stride + 1;
+      }
+      lo = std::clamp<int64_t>(lo, 0, size);
+      return Interval{lo, std::clamp(hi, lo, size)};
+    });
   }
-  lo = std::clamp<int64_t>(lo, 0, size);
-  return {lo, std::clamp(hi, lo, size)};
 }
 
 Tensor Windows::with_halo(size_t input) const {

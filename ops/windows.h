@@ -19,10 +19,16 @@ struct WindowSizes {
   Triple stride = {}, pad = {}, dilation = {}, taps = {};
 };
 
-// One call on this rank. `near` are the positions of the tensor that is made;
-// the rank has one range of them. `far` are the positions of the tensor that is
-// read; the rank meets one range of them. Both are strings with a factor for
-// each dimension of space, which are the last dimensions of the tensors.
+// Adds the windows of a call to its rule, so that halos have a price. `near`
+// and `far` as in Windows.
+void add_windows(BoundRule&, const WindowSizes&, bool x_is_near,
+                 std::string_view near, std::string_view far);
+
+// One call on this rank. Its rule has the windows. `near` are the positions of
+// the tensor that is made; the rank has one range of them. `far` are the
+// positions of the tensor that is read; the rank meets one range of them. Both
+// are strings with a factor for each dimension of space, which are the last
+// dimensions of the tensors.
 class Windows {
  public:
   Windows(Compute& c, const WindowSizes& sizes, bool x_is_near,

@@ -2,6 +2,7 @@
 #include "dtensor/placement/bound_rule.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
@@ -96,6 +97,11 @@ BoundRule::BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
              rule_.factors()[f].letter, rule_.to_string());
   for (size_t i = 0; i < rule_.outputs().size(); ++i)
     numel(output_shape(static_cast<int>(i)));
+}
+
+void BoundRule::add_window(char near, char far,
+                           std::function<Interval(Interval)> met) {
+  windows_.push_back({rule_.factor(near), rule_.factor(far), std::move(met)});
 }
 
 Shape BoundRule::shape_of(const Rule::Term& t) const {

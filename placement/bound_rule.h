@@ -2,6 +2,7 @@
 // A rule applied to tensors of given sizes, and the assignments that it allows.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,16 @@ class BoundRule {
   BoundRule(const Rule& rule, const std::vector<Shape>& shapes,
             std::string_view op,
             const std::vector<std::pair<char, int64_t>>& extra = {});
+
+  // An operator with the linked factors `near` and `far` computes a range of
+  // `near` from the range met() of `far`. A rank fetches the indices of `far`
+  // that it lacks, its halo, of each input that has `far` as a dimension.
+  struct Window {
+    int near, far;
+    std::function<Interval(Interval)> met;  // of a range that is not empty
+  };
+  void add_window(char near, char far, std::function<Interval(Interval)> met);
+  const std::vector<Window>& windows() const { return windows_; }
 
   const Rule& rule() const { return rule_; }
   int64_t size(int factor) const { return sizes_[static_cast<size_t>(factor)]; }
@@ -79,6 +90,7 @@ class BoundRule {
   bool combines() const;
   Rule rule_;
   std::vector<int64_t> sizes_;
+  std::vector<Window> windows_;
 };
 
 }  // namespace dtensor

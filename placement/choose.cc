@@ -303,7 +303,7 @@ class Candidates {
   }
   // The price of the messages that compute() itself sends.
   int64_t sends(const Open& open) {
-    if (work_.exchange.times == 0) return 0;
+    if (work_.exchange.times == 0 && rule_.windows().empty()) return 0;
     return exchange_ps(rule_, inputs_, work_, assignment(open.choice),
                        planner_.cost());
   }

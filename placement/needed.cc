@@ -71,9 +71,59 @@ int64_t work_ps(const BoundRule& rule, const OpWork& work, double share,
   return cost.work_ps(work.flops_per_point * rule.points() * share, bytes);
 }
 
+namespace {
+
+// The price of the halos that input i needs.
+int64_t halo_ps(const BoundRule& rule, const OpInput& input,
+                const Assignment& a, size_t i, const CostTable& cost) {
+  const Mesh& mesh = input.spec->mesh();
+  const Rule::Term& term = rule.rule().inputs()[i];
+  const Layout layout = rule.input_layout(a, mesh, static_cast<int>(i));
+  std::vector<const BoundRule::Window*> windows;
+  AxisMask axes = 0, moving = 0;
+  int64_t each = size_of(input.spec->dtype());  // bytes of a position
+  for (size_t d = 0; d < term.size(); ++d) {
+    const auto& all = rule.windows();
+    const auto w = std::find_if(all.begin(), all.end(), [&](const auto& w) {
+      return term[d] == Rule::DimFactors{w.far};
+    });
+    if (w == all.end()) {
+      each *= layout.dims[d].largest(mesh);
+      continue;
+    }
+    windows.push_back(&*w);
+    axes |= layout.dims[d].axes();
+    moving |= layout.dims[d].axes() | a.dims[size_t(w->near)].axes();
+  }
+  if (!axes) return 0;
+  int64_t most = 0;
+  for_each_coord(mesh, moving, [&](const Coord& at) {
+    int64_t wanted = 1, has = 1;
+    for (const BoundRule::Window* w : windows) {
+      IntervalList near, far;
+      a.dims[size_t(w->near)].intervals(mesh, at, near);
+      a.dims[size_t(w->far)].intervals(mesh, at, far);
+      const Interval met = near.empty() ? Interval{} : w->met(near[0]);
+      wanted *= met.size();
+      has *= met.size() > 0 ? overlap(IntervalList{met}, far) : 0;
+    }
+    most = std::max(most, wanted - has);
+  });
+  return most == 0 ? 0
+                   : cost.collective_ps(StepKind::kAllToAll, axes, most * each);
+}
+
+}  // namespace
+
 int64_t exchange_ps(const BoundRule& rule, std::span<const OpInput> inputs,
                     const OpWork& work, const Assignment& a,
                     const CostTable& cost) {
+  if (!rule.windows().empty()) {
+    double ps = 0;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      ps += static_cast<double>(halo_ps(rule, inputs[i], a, i, cost));
+    return saturated_ps(ps);
+  }
   const OpWork::Exchange& e = work.exchange;
   if (e.times == 0) return 0;
   const Mesh& mesh = inputs[0].spec->mesh();

@@ -36,7 +36,9 @@ Needed needed_output(const BoundRule&, std::span<const OpInput>,
 int64_t work_ps(const BoundRule&, const OpWork&, double share, double bytes,
                 const CostTable&);
 
-// The price of the messages that compute() itself sends (OpWork::exchange).
+// The price of the messages that compute() itself sends: OpWork::exchange, and
+// the halos of BoundRule::windows(), each as many bytes as the rank receives
+// that receives the most.
 int64_t exchange_ps(const BoundRule&, std::span<const OpInput>, const OpWork&,
                     const Assignment& legal, const CostTable&);
 
