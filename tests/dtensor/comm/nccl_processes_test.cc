@@ -409,12 +409,13 @@ TEST(NcclProcess, HasSoManyRanks) {
     World world({"messages", ranks}, 20);
     const std::string error =
         error_of([&] { world.run([](Runtime& rt) { gather(rt, {40}); }); });
-    EXPECT_EQ(error,
-              ranks == 18
-                  ? "no error"
-                  : "[communicator] a process has 19 ranks of this group, but "
-                    "in this backend at most 18 ranks of a process can agree on what "
-                    "they send; write --ranks-per-process 18 or less");
+    EXPECT_EQ(
+        error,
+        ranks == 18
+            ? "no error"
+            : "[communicator] a process has 19 ranks of this group, but "
+              "in this backend at most 18 ranks of a process can agree on what "
+              "they send; write --ranks-per-process 18 or less");
   }
 }
 
