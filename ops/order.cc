@@ -61,6 +61,7 @@ struct Along {
 // ranks, from 0 on, in the order of sort(). It is a radix selection: in each
 // round, the ranks that split a row add up 256 counts (kernels::SelectRound).
 // These have no price: ids_at() compares their bytes with those of a sort.
+// k is not split: every rank must know how many bytes the others send.
 class KthIndex : public Op {
  public:
   KthIndex()

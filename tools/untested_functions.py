@@ -53,6 +53,8 @@ WITHOUT_CASES = [
      "tests/ops/experts_test.cc", "experts data_decide_bytes"),
     ("torch has no public function; compared with linear()",
      "tests/ops/linear_test.cc", "int8_linear to_int8"),
+    ("torch has sparse gradients instead; compared with its SparseAdam",
+     "tests/nn/sparse_update_test.cc", "rows_spec used_rows"),
     ("matmul() by another algorithm; compared with it",
      "tests/ops/summa_test.cc", "summa summa_panels"),
     ("it writes in place; compared with slices",
