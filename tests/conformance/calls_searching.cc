@@ -47,8 +47,8 @@ void add_searching_calls(CallTable& t) {
   t["bucketize"] = call(
       bucketize, {{}, {"boundaries"}, {"out_int32", false}, {"right", false}});
   t["nonzero"] = found;
-  t["argwhere"] = call(argwhere, {{}});
-  t["masked_select"] = call(masked_select, {{}, {"mask"}});
+  t["argwhere"] = call(argwhere, {{}, {"", nullptr}});
+  t["masked_select"] = call(masked_select, {{}, {"mask"}, {"", nullptr}});
   t["masked_scatter"] = call(masked_scatter, {{}, {"mask"}, {"source"}});
   t["unique"] = distinct;
 }
