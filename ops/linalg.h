@@ -51,9 +51,10 @@ struct Eigh {
   DistTensor values, vectors;
 };
 // The eigenvalues [..., n] of symmetric matrices, smallest first, and their
-// eigenvectors in the columns of a matrix. Only the lower triangle of x is
-// read, or the upper one, and the gradient is symmetric. It has NaNs if two
-// eigenvalues are equal and the vectors have a cotangent.
+// eigenvectors in the columns of a matrix. The first element of a vector that
+// has at least 9/10 of the largest one's size is positive. Only the lower
+// triangle of x is read, or the upper one, and the gradient is symmetric. It
+// has NaNs if two eigenvalues are equal and the vectors have a cotangent.
 Eigh eigh(const DistTensor& x, bool upper = false);
 DistTensor eigvalsh(const DistTensor& x, bool upper = false);
 
@@ -62,9 +63,10 @@ struct Svd {
 };
 // x = u diag(s) vh for a matrix [m, n] and k = min(m, n). u [m, k] and vh
 // [k, n] have orthonormal columns and rows, and s [k] is not negative, largest
-// first. The gradient has NaNs if two singular values are equal, or one is 0,
-// and u or vh has a cotangent. If the longer dimension is split, it stays so in
-// u or vh, and as much is sent as by qr().
+// first. The signs are those of eigh() for the rows of vh; if n > m, for the
+// columns of u. The gradient has NaNs if two singular values are equal, or one
+// is 0, and u or vh has a cotangent. If the longer dimension is split, it stays
+// so in u or vh, and as much is sent as by qr().
 Svd svd(const DistTensor& x);
 DistTensor svdvals(const DistTensor& x);
 

@@ -100,7 +100,9 @@ void run_all(const Eigh& a) {
     if (is_finite(largest(n * n, own.data())) &&
         made.compute(own).info() == Eigen::Success) {
       std::copy_n(made.eigenvalues().data(), n, values);
-      store(made.eigenvectors(), vectors);
+      own = made.eigenvectors();
+      for (int64_t j = 0; j < n; ++j) own.col(j) *= sign_of(n, &own(0, j));
+      store(own, vectors);
     } else {
       fill_nan(n, values);
       fill_nan(n * n, vectors);
@@ -172,12 +174,13 @@ void cpu::svd_f32(const Svd& a) {
       size[static_cast<size_t>(j)] = std::abs(made.matrixQR()(j, j));
     for (int64_t j = 0; j < n; ++j) {
       const int64_t to = place_in_order(size.data(), n, 1, j, true);
-      const double sign = made.matrixQR()(j, j) < 0 ? -1 : 1;
+      const double of_v = sign_of(n, &right(0, j)),
+                   of_u = made.matrixQR()(j, j) < 0 ? -of_v : of_v;
       s[to] = static_cast<float>(size[static_cast<size_t>(j)]);
       for (int64_t i = 0; i < m; ++i)
-        u[i * n + to] = static_cast<float>(sign * own(i, j));
+        u[i * n + to] = static_cast<float>(of_u * own(i, j));
       for (int64_t i = 0; i < n; ++i)
-        v[i * n + to] = static_cast<float>(right(i, j));
+        v[i * n + to] = static_cast<float>(of_v * right(i, j));
     }
   }
 }
@@ -214,6 +217,11 @@ void cpu::svd_f64(Stream stream, const Svd& a,
     for (int64_t i = 0; i < n; ++i) s[i] *= scale;
     load(v, turn);
     turn = right * turn;
+    for (int64_t j = 0; j < n; ++j) {
+      const double sign = sign_of(n, &turn(0, j));
+      turn.col(j) *= sign;
+      for (int64_t i = 0; i < m; ++i) u[i * n + j] *= sign;
+    }
     store(turn, v);
   }
 }

@@ -130,8 +130,9 @@ void run_all(Stream s, const Eigh& a) {
         row.each(n, [&](int64_t i) {
           const int64_t to = place_in_order(d, n, n + 1, i, false);
           values[at * n + to] = d[i * n + i] * scale;
+          const T sign = sign_of(n, v + i * n);
           for (int64_t k = 0; k < n; ++k)
-            vectors[(at * n + k) * n + to] = v[i * n + k];
+            vectors[(at * n + k) * n + to] = sign * v[i * n + k];
         });
       });
 }

@@ -69,6 +69,19 @@ DT_HD T scale_for(T largest) {
   return largest == 0 ? T(1) : fn::exp2(fn::floor(fn::log2(largest)));
 }
 
+// The sign that a vector is multiplied with, so that the first of its elements
+// of at least 9/10 of the largest is positive. Then types and devices agree,
+// where exactly the largest one may depend on rounding.
+template <class T>
+DT_HD T sign_of(int64_t n, const T* x) {
+  T largest = 0;
+  for (int64_t i = 0; i < n; ++i)
+    largest = fn::abs(x[i]) > largest ? fn::abs(x[i]) : largest;
+  for (int64_t i = 0; i < n; ++i)
+    if (fn::abs(x[i]) >= largest * T(0.9)) return x[i] < 0 ? T(-1) : T(1);
+  return T(1);
+}
+
 // The scalar product of two rows, in f64.
 template <class T>
 DT_HD double dot(auto& row, int64_t n, const T* a, const T* b) {

@@ -112,10 +112,11 @@ void run_all(Stream stream, const Svd& a) {
         row.each(n, [&](int64_t i) {
           const int64_t to = place_in_order(size, n, 1, i, true);
           s[at * n + to] = size[i] * scale;
+          const T sign = sign_of(n, right + i * n);
           for (int64_t k = 0; k < m; ++k)
-            u[(at * m + k) * n + to] = w[i * m + k];
+            u[(at * m + k) * n + to] = sign * w[i * m + k];
           for (int64_t k = 0; k < n; ++k)
-            v[(at * n + k) * n + to] = right[i * n + k];
+            v[(at * n + k) * n + to] = sign * right[i * n + k];
         });
       });
 }
