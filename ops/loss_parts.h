@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts that losses share. Private to ops.
+// Parts that losses share, in cross_entropy.cc. Private to ops.
 #pragma once
 #include <cstdint>
 

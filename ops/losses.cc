@@ -17,27 +17,6 @@
 
 namespace dtensor {
 
-DistTensor reduced(const DistTensor& loss, Reduction r) {
-  switch (r) {
-    case Reduction::kNone:
-      return loss;
-    case Reduction::kMean:
-      return mean(loss);
-    case Reduction::kSum:
-      return sum(loss);
-    case Reduction::kBatchMean:
-      DT_CHECK(loss.ndim() > 0, "loss",
-               "the mean over a batch needs a dimension; write kSum");
-      return div(sum(loss), loss.size(0));
-  }
-  return loss;
-}
-
-DistTensor counted(const DistTensor& targets, int64_t ignore_index) {
-  return ne(targets, full({}, static_cast<double>(ignore_index), targets.mesh(),
-                          {}, targets.dtype()));
-}
-
 namespace {
 
 DistTensor weighted(const DistTensor& loss, const DistTensor& weight) {
