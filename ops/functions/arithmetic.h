@@ -83,8 +83,7 @@ struct DivScalar {
     return x / V(p[0]);
   }
 };
-// To [p[0], p[1]]; derivative 1 at both ends. NaN if x or a bound is NaN.
-struct Clamp {
+struct Clamp {  // to [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
   static constexpr const char* name = "clamp";
   static constexpr const char* notes = "up 0";
   static constexpr Param params[] = {{"min", NAN, -0.7},
@@ -93,9 +92,8 @@ struct Clamp {
   static constexpr bool promotes = true;
   template <class V>
   DT_HD static V value(const V& x, const double* p) {
-    const V low(p[0]), high(p[1]);
-    const V y = select((x >= low) | (x != x), x, low);
-    return select((y <= high) | (y != y), y, high);
+    const V y = select(x < V(p[0]), V(p[0]), x);
+    return select(y > V(p[1]), V(p[1]), y);
   }
 };
 // NaN becomes p[0], +inf becomes p[1], and -inf becomes p[2]. The defaults are
