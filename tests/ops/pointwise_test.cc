@@ -406,7 +406,8 @@ TEST(Pointwise, LimitsOfEveryType) {
   });
 }
 
-// What a condition leaves out has no gradient, even where its slope is NaN.
+// Elements that a condition leaves out have no gradient, even where the slope
+// is NaN.
 TEST(Pointwise, TheOtherSideOfWhereIsNotMultiplied) {
   on_one_rank([&](const Mesh& m) {
     DistTensor x = tensor(m, {0, kInf, 4}, DType::kF64).set_requires_grad();
