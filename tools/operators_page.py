@@ -203,6 +203,12 @@ class Sources:
     def __init__(self, root):
         self.files = {p: re.sub(r"//[^\n]*", "", p.read_text())
                       for p in sorted((root / "ops").glob("*.cc"))}
+        # The files of the helpers that several files of losses call.
+        parts = re.findall(r"^DistTensor \w+\(",
+                           (root / "ops/loss_parts.h").read_text(), re.M)
+        self.shared = {part.split()[1][:-1]: path for part in parts
+                       for path, text in self.files.items()
+                       if "loss_parts.h" in text and "\n" + part in text}
 
     def bodies(self, name, only=None):
         """The definitions of a function with their files."""
@@ -220,11 +226,14 @@ class Sources:
 
     def calls(self, name, known, path=None, seen=None):
         """The known functions that the definitions of `name` call, directly or
-        through helpers in the same file."""
+        through helpers in the same file and those in loss_parts.h."""
         seen = set() if seen is None else seen
         seen.add(name)
         called = []
-        for where, body in self.bodies(name, path):
+        bodies = list(self.bodies(name, path))
+        if not bodies and name in self.shared and "loss" in path.name:
+            bodies = self.bodies(name, self.shared[name])
+        for where, body in bodies:
             # Contractions are named where they are made.
             called += [c for c in re.findall(
                 r'\b(?:product|contraction)_op\("(\w+)"', body)
