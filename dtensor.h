@@ -21,6 +21,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/convolution.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/custom.h"
 #include "dtensor/ops/data_shapes.h"
 #include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/differences.h"
