@@ -390,15 +390,15 @@ InputGradients AttentionOp::composed(const GradientCall& c) {
   const DType type = c.inputs[0].dtype(), stat = kernels::stat_of(type);
   const Shape qs = c.inputs[0].shape(), ks = c.inputs[1].shape();
   const double scale = c.attrs.as<AttentionArgs>().scale_of(qs[3]);
-  const Shape split_heads{qs[0], qs[1], ks[2], qs[2] / ks[2], qs[3]};
+  const int64_t group = qs[2] / std::max<int64_t>(ks[2], 1);
+  const Shape split_heads{qs[0], qs[1], ks[2], group, qs[3]};
   auto wide = [&](const DistTensor& x) {
     return x.dtype() == stat ? x : cast(x, stat);
   };
   const DistTensor q = reshape(wide(c.inputs[0]), split_heads);
   const DistTensor k = wide(c.inputs[1]), v = wide(c.inputs[2]);
   const DistTensor dout = reshape(wide(c.cotangents[0]), split_heads);
-  const Masks mask =
-      masks_of(c, {qs[0], ks[2], qs[2] / ks[2], qs[1], ks[1]}, stat);
+  const Masks mask = masks_of(c, {qs[0], ks[2], group, qs[1], ks[1]}, stat);
 
   DistTensor score = einsum("bsgrd,btgd->bgrst", {q, k}) * scale;
   DistTensor slope;  // of the cap: the derivative of y * cap by the score

@@ -104,7 +104,8 @@ BoundRule attention_rule(std::string_view op, const std::vector<Shape>& shapes,
       "q has shape {} and k {}; pass q as [b, s, heads, d] and k as [b, t, "
       "kv_heads, d]",
       to_string(q), to_string(k));
-  DT_CHECK(k[2] > 0 && q[2] % k[2] == 0, op,
+  // A local function (local_map.h) of a rank without heads has none.
+  DT_CHECK(k[2] > 0 ? q[2] % k[2] == 0 : q[2] == 0, op,
            "the number of heads is {} in q and {} in k; pass k and v with a "
            "number of heads that divides that of q",
            q[2], k[2]);
