@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layouts of tensors whose parts may have any shapes. Private to ops.
+#pragma once
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+// Every member's `mine`, by member of the group of ranks. Collective over the
+// group. In a dry run, every member's is the caller's.
+std::vector<std::vector<int64_t>> gathered_numbers(
+    std::string_view op, const std::vector<int64_t>& ranks,
+    const std::vector<int64_t>& mine);
+
+// The specs of the tensors of which this rank has `parts`, on local_mesh(), in
+// these layouts; see from_local() (local_map.h). Collective over the mesh, all
+// of whose ranks throw the same Error if the parts do not fit together. In a
+// dry run, the size of a split dimension is that of a dimension of `inputs`, on
+// the same mesh, of which this rank holds as much and which the same axes
+// split; if there is none, all parts are as large as this rank's.
+std::vector<SpecRef> specs_of_parts(std::string_view op, const Mesh&,
+                                    const std::vector<Placements>&,
+                                    TensorList parts, TensorList inputs = {});
+
+}  // namespace dtensor
