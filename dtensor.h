@@ -31,6 +31,7 @@
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/interpolate.h"
 #include "dtensor/ops/linalg.h"
+#include "dtensor/ops/local_map.h"
 #include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/order.h"
