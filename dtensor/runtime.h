@@ -91,8 +91,9 @@ struct RunOptions {
   // process have left fn, also after a failure. Not called in a dry run.
   std::function<void(const RunReport&)> report;
   // Whether DistTensor::from_global() compares the values of all ranks of the
-  // mesh, byte for byte, before it returns; it is then collective.
-  bool check_inputs = false;
+  // mesh, byte for byte, before it returns, and whether local_map() compares
+  // its results with those of one rank. Then from_global() is collective.
+  bool check = false;
   // Whether ranks record their collectives from the beginning
   // (RankContext::record).
   bool record = false;

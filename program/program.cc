@@ -72,7 +72,7 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool checksum = false, check_inputs = false;
+  bool checksum = false, check = false;
   bool dry_run = false, explores = false;
   std::string explore_port;
   size_t own = 0;  // the index of the program's first own flag
@@ -433,9 +433,10 @@ void Program::State::add_rank_flags() {
       "--dry-run", "no data: print the collectives and the peak memory", "");
   dry.values = 0;
   dry.set = [s](const std::string&) { s->dry_run = true; };
-  s->flags.add("--check-inputs", &s->check_inputs,
+  s->flags.add("--check", &s->check,
                "compare the values that the ranks pass to from_global(), byte "
-               "for byte, at each call");
+               "for byte, and the results of local_map() with one rank's, at "
+               "each call");
   s->flags.add("--cost", &s->cost, cost_help(), TextKind::kFile);
   s->flags.add("--flight", &s->flight,
                "write the last collectives of each rank to DIR/rank-N.json if "
@@ -606,7 +607,7 @@ RunOptions Program::run_options() const {
   o.timeout = state_->timeout_ms();
   o.checksum = state_->checksum;
   o.stop_on_signals = true;
-  o.check_inputs = state_->check_inputs;
+  o.check = state_->check;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;
   o.trace = state_->trace;

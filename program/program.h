@@ -44,7 +44,8 @@
 //                      writes the files, to the current folder
 //   --trace FILE       a timeline of every rank, for Perfetto and Chrome; also
 //                      prints which ranks waited for which
-//   --check-inputs     compare the values that the ranks pass to from_global()
+//   --check            compare the values that the ranks pass to from_global(),
+//                      and local_map() with one rank
 //   --dry-run          run one thread without data, and print what would be
 //                      sent, the peak memory and the time by the prices, or the
 //                      error that the real run would throw

@@ -154,8 +154,8 @@ void disagree(std::span<const int64_t> ranks, uint64_t sequence,
        "on the same layouts in the same order{}",
        ranks[0], ranks[m], sequence, ranks_to_string(ranks), ranks[0],
        first.text, ranks[m], other.text,
-       alike ? ", and pass the same values to from_global(); --check-inputs "
-               "(RunOptions::check_inputs) finds a call that differs"
+       alike ? ", and pass the same values to from_global(); --check "
+               "(RunOptions::check) finds a call that differs"
              : "");
 }
 

@@ -39,7 +39,7 @@ TEST(DifferentInputs, TheNextCollectiveSaysSo) {
     EXPECT_NE(e.find("disagree about collective #1"), e.npos) << e;
     EXPECT_NE(e.find("; let every rank run the same operators on the same "
                      "layouts in the same order, and pass the same values to "
-                     "from_global(); --check-inputs (RunOptions::check_inputs) "
+                     "from_global(); --check (RunOptions::check) "
                      "finds a call that differs"),
               e.npos)
         << e;
@@ -78,11 +78,11 @@ TEST(DifferentInputs, CheckInputsComparesAllOfThem) {
   for (const bool checks : {false, true}) {
     RunOptions options;
     options.world = 3;
-    options.check_inputs = checks;
+    options.check = checks;
     std::vector<std::string> errors(3);
     run(options, [&](Runtime& rt) {
       const Mesh mesh = rt.mesh({{"tp", 3}});
-      // Without check_inputs, ranks compare a sample of the elements, which
+      // Without check, ranks compare a sample of the elements, which
       // element 1 is not in.
       errors[static_cast<size_t>(rt.rank())] = error_of([&] {
         const auto x = DistTensor::from_global(
@@ -104,7 +104,7 @@ TEST(DifferentInputs, CheckInputsComparesAllOfThem) {
 TEST(DifferentInputs, ADryRunComparesNothing) {
   RunOptions options;
   options.world = 3;
-  options.dry_run = options.check_inputs = true;
+  options.dry_run = options.check = true;
   run(options, [](Runtime& rt) {
     const auto x =
         DistTensor::from_global(counting(8, -1, 0), rt.mesh({{"tp", 3}}), "S0");
