@@ -17,6 +17,7 @@
 #include "dtensor/nn/nn.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/by_index.h"
+#include "dtensor/ops/collectives.h"
 #include "dtensor/ops/composed.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/convolution.h"
