@@ -67,6 +67,9 @@ HEADERS = {
     "ops/random.h": "Random numbers",
     "ops/rearrange.h": "Rearranging", "ops/diagonal.h": "Diagonals",
     "ops/differences.h": "Differences and integrals",
+    "ops/local_map.h": "Functions of local parts",
+    "ops/collectives.h": "Collectives of local parts",
+    "ops/custom.h": "Gradients of one's own",
 }
 SECTION = r"^// ---- (.*) ----$"
 
@@ -270,8 +273,8 @@ For users and contributors: every public function of `ops/` that makes a tensor.
   sum; `linear 0 and 1`: both together. Others are reduced first.
 - *Gradient*: the operators that the backward pass runs. Names with `'` are
   derivatives of element-wise functions.
-- *Calls*: a function without an operator of its own calls these. `+`, `-`, `*` and
-  `/` of tensors are not listed.
+- *Calls*: a function without an operator of its own calls these functions of the
+  page. `+`, `-`, `*` and `/` of tensors are not listed.
 
 To see the alternatives and prices of a call, use
 `bazel run -c opt //:explain -- --op NAME`; see [layouts.md](layouts.md).
@@ -327,7 +330,7 @@ def page(root, explain):
         for name in composed:
             calls = sources.calls(name, known)
             text += f"| `{name}` | " + (
-                ", ".join(f"`{c}`" for c in calls) or "arithmetic") + " |\n"
+                ", ".join(f"`{c}`" for c in calls) or "none of these") + " |\n"
         if created:
             text += ("\nCreated in the layout that the caller gives: "
                      + ", ".join(f"`{n}`" for n in created) + ".\n")
