@@ -147,6 +147,13 @@ TEST(Numbered, OwnArchitecture) {
   EXPECT_EQ(one.out, three.out);
 }
 
+// On 7 ranks, some have no head.
+TEST(Numbered, ByHand) {
+  for (const char* mesh : {"tp=1", "tp=3", "tp=4", "tp=7"})
+    expect_prints(run_program("13_by_hand", std::string("--mesh ") + mesh),
+                  {"loss by hand 1.210819, by layouts 1.210819\n"});
+}
+
 TEST(Numbered, DryRunsOfAnyMesh) {
   const Ran r = run_program("03_tp_mlp", "--mesh tp=64 --dry-run --json");
   ASSERT_EQ(r.code, 0) << r.err;
@@ -162,7 +169,7 @@ TEST(Numbered, DryRunsOfAnyMesh) {
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
   for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train",
                            "06_checkpoint", "07_pipeline", "08_ring_attention",
-                           "11_generate", "12_own_architecture"})
+                           "11_generate", "12_own_architecture", "13_by_hand"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 
