@@ -188,6 +188,11 @@ void Engine::admit() {
   }
 }
 
+void Engine::update(const std::vector<NamedTensor>& parameters) {
+  assign(model_.named_parameters(), parameters);
+  cache_.parameters_changed(model_);
+}
+
 bool Engine::step() {
   admit();
   if (running_.empty()) return false;

@@ -83,6 +83,11 @@ class Engine {
   // Ends a request that waits or runs, with Finish::kCallback; its callbacks
   // are not called again. Does nothing for a request that has ended.
   void cancel(int64_t request);
+  // Sets the model's parameters to the values of the same names, which may be
+  // on another mesh, between two steps (assign() in parameter.h). Texts go on:
+  // those that run keep the keys and values that they have. Collective over
+  // both meshes; on ranks outside the model's, call assign().
+  void update(const std::vector<NamedTensor>& parameters);
   // Runs the model once: reads a part of the prompts that are not yet in the
   // cache, and draws a token for each running text whose prompt is then there.
   // Returns false if there is nothing to do.

@@ -137,7 +137,7 @@ std::vector<std::vector<PagePool::Beginning>> KvCache::known(
   size_t pages = prompt.size();
   for (const Kind& kind : kinds_) {
     auto& list = all.emplace_back();
-    int64_t before = 0;
+    int64_t before = root_;
     // Never the whole prompt: its last token is computed again, for the logits
     // after it.
     for (size_t at = 0; at + page < prompt.size(); at += page) {
@@ -176,7 +176,7 @@ int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
            quantity(tokens, "token", "tokens"), prompt.size(), prompt.size());
   Text& t = texts_[next_];
   t.most = tokens;
-  t.of.resize(kinds_.size());
+  t.of.assign(kinds_.size(), Held{.pages = {}, .beginning = root_});
   const auto beginnings = known(prompt);
   for (size_t i = 0; i < kinds_.size(); ++i)
     for (const PagePool::Beginning& b : beginnings[i]) {
@@ -189,6 +189,11 @@ int64_t KvCache::add(int64_t tokens, std::span<const int64_t> prompt) {
   if (free_pages() >= 0) return next_++;
   remove(next_);
   return -1;
+}
+
+void KvCache::parameters_changed(const LanguageModel& model) {
+  if (table_.defined()) table_ = onto(table_.mesh(), model.tied());
+  --root_;
 }
 
 void KvCache::remove(int64_t number) {

@@ -83,6 +83,10 @@ class KvCache {
   // The length() that add() would give a text with this prompt.
   int64_t shared(std::span<const int64_t> prompt) const;
   void remove(int64_t text);
+  // Call it after the model's parameters were written to. Texts that are added
+  // later share no page that was filled before. Collective, as the constructor
+  // is.
+  void parameters_changed(const LanguageModel&);
   // The number of tokens of a text that are in the cache.
   int64_t length(int64_t text) const;
 
@@ -146,6 +150,9 @@ class KvCache {
   std::vector<Kind> kinds_;
   std::map<int64_t, Text> texts_;
   int64_t next_ = 0;
+  // The Beginning::number of an empty text: 0, and less after each
+  // parameters_changed().
+  int64_t root_ = 0;
 };
 
 }  // namespace dtensor::nn

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/parameter.h"
 
+#include <map>
+#include <string_view>
+
 #include "dtensor/autograd.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -18,6 +22,45 @@ void assign(const DistTensor& parameter, const DistTensor& value) {
   const DistTensor there = relayout(value, to->with(value.dtype()));
   DistTensor target = parameter;
   if (target.here()) target.assign(converted(there.local(), target.dtype()));
+}
+
+void assign(const std::vector<NamedParameter>& parameters,
+            const std::vector<NamedTensor>& values) {
+  std::map<std::string_view, const DistTensor*> given;
+  for (const NamedTensor& v : values)
+    DT_CHECK(given.emplace(v.name, &v.tensor).second, "assign",
+             "the value {} is given twice; pass it once", v.name);
+  const NoGrad no_grad;
+  std::vector<DistTensor> here;
+  std::vector<SpecRef> to;
+  for (const auto& [name, parameter] : parameters) {
+    const auto found = given.find(name);
+    DT_CHECK(found != given.end(), "assign",
+             "no value is given for the parameter {}, or it is listed twice; "
+             "pass the parameters of a model of the same architecture",
+             name);
+    const DistTensor& value = *found->second;
+    DT_CHECK(value.shape() == parameter.shape(), "assign",
+             "the value {} of {} does not have the shape of the parameter {}; "
+             "pass the parameters of a model of the same sizes",
+             value.spec()->to_string(), name, parameter.spec()->to_string());
+    // Sends the smaller of the two types.
+    const DType sent = size_of(parameter.dtype()) < size_of(value.dtype())
+                           ? parameter.dtype()
+                           : value.dtype();
+    here.push_back(cast(value.detach(), sent));
+    to.push_back(parameter.spec()->with(sent));
+    given.erase(found);
+  }
+  DT_CHECK(given.empty(), "assign",
+           "there is no parameter {}; leave the value out",
+           given.begin()->first);
+  relayout(here, to);
+  for (size_t i = 0; i < here.size(); ++i) {
+    DistTensor target = parameters[i].tensor;
+    if (target.here())
+      target.assign(converted(here[i].local(), target.dtype()));
+  }
 }
 
 }  // namespace dtensor::nn

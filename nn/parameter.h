@@ -63,5 +63,13 @@ inline ParameterGroups decay_matrices(std::vector<NamedParameter> all) {
 // Increments the parameter's version. Throws Error if the shapes differ.
 // Collective unless the layouts are the same.
 void assign(const DistTensor& parameter, const DistTensor& value);
+// Sets each parameter to the value of the same name, which may be on another
+// mesh of the run, in one exchange: for example, those of a model that answers
+// to those of a trainer. The message is as small as the planner finds. Throws
+// Error, with nothing changed, if a name is missing, unknown or given twice, or
+// if shapes differ. Collective over all meshes of parameters and values; on
+// ranks outside of a mesh, its tensors have no part.
+void assign(const std::vector<NamedParameter>& parameters,
+            const std::vector<NamedTensor>& values);
 
 }  // namespace dtensor::nn

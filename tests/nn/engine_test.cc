@@ -9,7 +9,9 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <optional>
 
+#include "dtensor/all_gather_bytes.h"
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
 #include "dtensor/io/safetensors.h"
@@ -17,7 +19,9 @@
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/pretrained_config.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/decision.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "tests/nn/on_mesh.h"
@@ -767,6 +771,129 @@ TEST(Engine, RefusesWhatDoesNotFit) {
               "text; use a decoder, such as a gpt");
     return 0;
   });
+}
+
+// The bytes of the elements of `to` that this rank holds, but not in `from`.
+int64_t missing_bytes(const DistTensor& to, const DistTensor& from) {
+  if (!to.here()) return 0;
+  const auto holds = [](const IntervalList& ranges, int64_t i) {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const Interval& r) {
+      return r.lo <= i && i < r.hi;
+    });
+  };
+  int64_t all = 1, both = 1;
+  for (int d = 0; d < to.ndim(); ++d) {
+    int64_t n = 0, shared = 0;
+    for (int64_t i = 0; i < to.size(d); ++i) {
+      if (!holds(to.region(d), i)) continue;
+      ++n;
+      shared += from.here() && holds(from.region(d), i);
+    }
+    all *= n;
+    both *= shared;
+  }
+  return (all - both * from.here()) * size_of(to.dtype());
+}
+
+// A trainer on dp=2,tp=2 gives its parameters to an engine on tp=3 that is in
+// the middle of a text.
+TEST(Engine, TakesParametersFromAnotherMesh) {
+  for (const std::string& dir : families()) {
+    SCOPED_TRACE(dir);
+    const Ids prompt = {7, 3, 11, 2, 9};
+    run(4, [&](Runtime& rt) {
+      const Mesh train({{"dp", 2}, {"tp", 2}}), answer({{"tp", 3}}, {3, 1, 0});
+      const auto trained = from_pretrained(dir, train, kF64);
+      const auto model = from_pretrained(dir, answer, kF64);
+      for (const NamedParameter& p : trained->named_parameters())
+        assign(p.tensor, p.tensor * 1.25);
+      const Ids want = [&] {
+        const Mesh one({{"dp", 1}}, {2});
+        const auto alone = from_pretrained(dir, one, kF64);
+        assign(alone->named_parameters(), trained->named_parameters());
+        if (rt.rank() != 2) return Ids();
+        return generate(*alone, {.tokens = 6,
+                                 .prompt = prompt,
+                                 .sampling = {.temperature = 0},
+                                 .cache = false});
+      }();
+      Ids got;
+      int64_t running = 0;
+      const bool answers = answer.contains(rt.rank());
+      std::optional<Engine> engine;
+      const auto ask = [&](Ids* to, int64_t tokens) {
+        engine->add({.prompt = prompt,
+                     .tokens = tokens,
+                     .sampling = {.temperature = 0},
+                     .on_token = [=](const DrawnToken& t) {
+                       if (to) to->push_back(t.id);
+                       return true;
+                     }});
+      };
+      if (answers) {
+        engine.emplace(*model,
+                       EngineOptions{.texts = 2, .length = 16, .page = 2});
+        ask(nullptr, 11);
+        engine->step();
+        engine->step();
+      }
+      {
+        const CommRecord record;
+        if (answers)
+          engine->update(trained->named_parameters());
+        else
+          assign(model->named_parameters(), trained->named_parameters());
+        int64_t bytes = 0, bound = 0;
+        for (const CommEvent& e : record.events()) bytes += e.counted;
+        const auto to = model->named_parameters(),
+                   from = trained->named_parameters();
+        for (size_t i = 0; i < to.size(); ++i)
+          bound += missing_bytes(to[i].tensor, from[i].tensor);
+        EXPECT_EQ(bytes, bound);
+      }
+      if (answers) {
+        ask(&got, 6);
+        while (engine->step()) running += engine->running();
+        EXPECT_GT(running, 6);
+      }
+      // Every rank has the tokens of rank 2 and of rank 0.
+      const auto texts = [](const Ids& ids) {
+        return all_gather_bytes(
+            "test", 0,
+            {reinterpret_cast<const char*>(ids.data()), ids.size() * 8});
+      };
+      EXPECT_EQ(texts(want)[2], texts(got)[0]);
+      EXPECT_EQ(texts(got)[1], texts(got)[0]);
+    });
+  }
+}
+
+TEST(Engine, RefusesOtherParameters) {
+  const auto error = [](auto change) {
+    return error_of([&] {
+      run(2, [&](Runtime&) {
+        const Mesh mesh({{"tp", 2}});
+        const auto model = from_pretrained(families()[0], mesh, kF64);
+        Engine engine(*model, {.texts = 1, .length = 8});
+        std::vector<NamedTensor> values = model->named_parameters();
+        change(values);
+        engine.update(values);
+      });
+    });
+  };
+  using Values = std::vector<NamedTensor>;
+  EXPECT_NE(error([](Values& v) { v.pop_back(); }).find("no value is given"),
+            std::string::npos);
+  EXPECT_NE(error([](Values& v) { v.push_back(v[0]); }).find("given twice"),
+            std::string::npos);
+  EXPECT_NE(error([](Values& v) {
+              v.push_back({"other", v[0].tensor});
+            }).find("there is no parameter other"),
+            std::string::npos);
+  EXPECT_NE(error([](Values& v) {
+              v[0].tensor = zeros({1, 2, 3}, v[0].tensor.mesh());
+            }).find("does not have the shape of the parameter"),
+            std::string::npos);
 }
 
 }  // namespace
