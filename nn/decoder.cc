@@ -202,6 +202,7 @@ DistTensor Decoder::decode(const CacheStep& step, const KvCache& cache) const {
 Mixed Decoder::run(int64_t i, const DistTensor& x) const {
   const Child<DecoderBlock>& at = blocks_[static_cast<size_t>(i)];
   const std::vector<DistTensor> out = run_recomputed(
+      i,
       [&block = at](const std::vector<DistTensor>& in) {
         const Mixed mixed = block(in[0]);
         if (!mixed.load.chosen.defined()) return std::vector{mixed.y};

@@ -2,6 +2,7 @@
 #include "dtensor/nn/language_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/losses.h"
@@ -26,8 +27,38 @@ std::string_view name(Recompute what) {
   return kNames[static_cast<size_t>(what)];
 }
 
+std::vector<Recompute> recompute_within(
+    int64_t bytes, int64_t blocks,
+    const std::function<int64_t(const std::vector<Recompute>&)>& peak) {
+  // Choice k of 2 blocks + 1, in the order of what is recomputed.
+  const auto choice = [&](int64_t k) {
+    std::vector<Recompute> all;
+    for (int64_t i = 0; i < blocks; ++i)
+      all.push_back(i < k - blocks ? Recompute::kBlock
+                    : i < k        ? Recompute::kAttention
+                                   : Recompute::kNone);
+    return all;
+  };
+  int64_t fits = 2 * blocks, least = 0;
+  const int64_t most = peak(choice(fits));
+  DT_CHECK(most <= bytes, "recompute",
+           "a step needs {} bytes even if every block is recomputed, but at "
+           "most {} are allowed; allow more, or make the batch smaller",
+           most, bytes);
+  while (least < fits) {
+    const int64_t k = (least + fits) / 2;
+    if (peak(choice(k)) <= bytes)
+      fits = k;
+    else
+      least = k + 1;
+  }
+  return choice(fits);
+}
+
 LanguageModel::LanguageModel(const Scope& at, const ModelConfig& config)
-    : Module(at), config_(config) {
+    : Module(at),
+      config_(config),
+      recompute_(static_cast<size_t>(config.layers), Recompute::kNone) {
   if (!at.plan || at.plan->sequence_axis.empty()) return;
   DT_CHECK(at.mesh.has_axis(at.plan->sequence_axis), "sequence_parallel",
            "mesh {} has no axis \"{}\" to split sequences over; name an axis "
@@ -102,13 +133,25 @@ DistTensor LanguageModel::head(const DistTensor& features) const {
   return project(features, table);
 }
 
+void LanguageModel::set_recompute(Recompute what) {
+  recompute_.assign(recompute_.size(), what);
+}
+
+void LanguageModel::set_recompute(std::vector<Recompute> blocks) {
+  DT_CHECK(blocks.size() == recompute_.size(), "recompute",
+           "{} choices are given for {} blocks; give one for each",
+           blocks.size(), recompute_.size());
+  recompute_ = std::move(blocks);
+}
+
 std::vector<DistTensor> LanguageModel::run_recomputed(
-    const Recomputed& block, const std::vector<DistTensor>& given) const {
+    int64_t i, const Recomputed& block,
+    const std::vector<DistTensor>& given) const {
   std::vector<DistTensor> in = given;
   in[0] = between_blocks(in[0]);
-  if (recompute_ == Recompute::kNone) return block(in);
+  if (recompute(i) == Recompute::kNone) return block(in);
   RecomputeOptions options;
-  if (recompute_ == Recompute::kAttention)
+  if (recompute(i) == Recompute::kAttention)
     // Keeps the products with weights, but not `experts`, which does several
     // things at once.
     options.save = [](const CheckpointedCall& call) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The base class of the language models.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -35,6 +36,16 @@ enum class Recompute {
 // "none", "block" or "attention"; throws Error for another text.
 Recompute parse_recompute(std::string_view);
 std::string_view name(Recompute);
+// Recomputes as little as possible so that a step needs at most `bytes` of
+// memory. Returns the choice for each block. First attention, then whole blocks
+// are recomputed, block after block from the first one: the activations of the
+// first blocks are held the longest. `peak` returns the bytes that a step needs
+// with the choices that it gets; it is called for about log2(2 blocks) of them.
+// Pass a prediction (trainer.h). Throws Error if recomputing every block needs
+// more than `bytes`, and says how many.
+std::vector<Recompute> recompute_within(
+    int64_t bytes, int64_t blocks,
+    const std::function<int64_t(const std::vector<Recompute>&)>& peak);
 
 class LanguageModel : public Module {
  public:
@@ -96,21 +107,26 @@ class LanguageModel : public Module {
   // Error if attention_layers() is empty.
   virtual DistTensor decode(const CacheStep& step, const KvCache&) const;
 
-  // Takes effect from the next run of a block; the default is kNone.
+  // For all blocks, or for each one. Takes effect from the next run of a block;
+  // the default is kNone. Throws Error unless there is one choice per block.
   // Losses and gradients are the same for each choice, bit for bit.
   // Recomputation repeats the communication inside the blocks (an all-reduce
   // after o_proj and one after the MLP, if those are split), as events of the
   // phase "recompute". The model and its modules must exist until the gradient
   // has been taken.
-  void set_recompute(Recompute what) { recompute_ = what; }
-  Recompute recompute() const { return recompute_; }
+  void set_recompute(Recompute what);
+  void set_recompute(std::vector<Recompute> blocks);
+  Recompute recompute(int64_t block) const {
+    return recompute_[static_cast<size_t>(block)];
+  }
 
  protected:
   // Brings given[0], the activations, to the layout of sequence_parallel(), and
   // returns what `block` makes of these tensors. The backward pass recomputes
-  // those parts of the block that set_recompute() selected.
+  // those parts of block i that set_recompute() selected.
   std::vector<DistTensor> run_recomputed(
-      const Recomputed& block, const std::vector<DistTensor>& given) const;
+      int64_t i, const Recomputed& block,
+      const std::vector<DistTensor>& given) const;
   // Throws Error unless tokens is [b, s] with s <= seq.
   void check_tokens(const DistTensor& tokens) const;
 
@@ -119,7 +135,7 @@ class LanguageModel : public Module {
   DistTensor between_blocks(const DistTensor& x) const;
 
   ModelConfig config_;
-  Recompute recompute_ = Recompute::kNone;
+  std::vector<Recompute> recompute_;  // by block
   // The axis of sequence_parallel(), or "". Every stage's mesh has it.
   std::string sequence_axis_;
 };

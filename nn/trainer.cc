@@ -393,15 +393,21 @@ StepResult Trainer::step(const Batches& b) { return engine_->step(b); }
 int64_t Trainer::next_step() const { return engine_->next; }
 const TrainerOptions& Trainer::options() const { return engine_->options; }
 
+// Whether the model recomputes a whole block.
+static bool recomputes_blocks(const LanguageModel& model) {
+  for (int64_t i = 0; i < model.config().layers; ++i)
+    if (model.recompute(i) == Recompute::kBlock) return true;
+  return false;
+}
+
 void Trainer::set_gather_budget() const {
   const Engine& e = *engine_;
   int64_t bytes = e.options.gather_budget;
   // A block that is recomputed is gathered again. Half of the budget then holds
   // it until its gradient has been computed.
   if (bytes < 0)
-    bytes =
-        block_bytes(e.model) *
-        (e.language && e.language->recompute() == Recompute::kBlock ? 2 : 1);
+    bytes = block_bytes(e.model) *
+            (e.language && recomputes_blocks(*e.language) ? 2 : 1);
   RankContext::current().gather_budget = bytes;
 }
 

@@ -179,7 +179,8 @@ std::vector<Compared> compare(
       options = options_of(s);
       options.world = s.mesh.num_ranks();
       options.mesh = s.mesh.to_string();
-      c.prediction = predict(s.config, options);
+      c.strategy.config.fit_memory(options);
+      c.prediction = predict(c.strategy.config, options);
       if (nn::axis_that(nn::kSplitsStages, s.mesh) >= 0)
         c.bubble = bubble_report(s.config, s.mesh).simulated;
     });

@@ -163,6 +163,7 @@ int explain_main(int argc, char** argv) {
       return;
     }
     flags.train.validate(program.mesh());
+    flags.train.fit_memory(options);
     describe(program.record().get(), flags.train, program.mesh());
     result = explain_model(flags.train, options, program.mesh());
   };

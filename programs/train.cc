@@ -416,6 +416,7 @@ int train_main(int argc, char** argv) {
              "--cuda-graph",
              "it is for --device cuda, but this is --device cpu; leave it out, "
              "or write --device cuda");
+    config.fit_memory(options);
     describe(program.record().get(), config, program.mesh());
     prediction = predict(config, options);
     // A GPU's allocator itself throws if the memory does not suffice.

@@ -78,6 +78,10 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "recompute whole blocks, or everything between the products of "
               "a block, in the backward pass",
               {"none", "block", "attention"});
+  program.add("--recompute-memory", &c.recompute_memory,
+              "the most bytes that a rank may need: recomputes as little as "
+              "possible, block by block",
+              1);
   program.add("--sequence-parallel", &c.sequence_parallel,
               "split activations between blocks along the sequence over tp");
   program.add("--context", &c.context,
@@ -168,6 +172,12 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
   if (nn::axis_that(nn::kSplitsSequences, mesh) >= 0)
     text += ", context " + context;
   if (recompute != "none") text += ", recompute " + recompute;
+  for (const nn::Recompute what :
+       {nn::Recompute::kBlock, nn::Recompute::kAttention})
+    if (const auto n = std::count(recompute_blocks_.begin(),
+                                  recompute_blocks_.end(), what))
+      text += fmt::format(", recompute {} in {} of {} blocks", nn::name(what),
+                          n, recompute_blocks_.size());
   if (nn::axis_that(nn::kSplitsStages, mesh) >= 0) {
     const nn::PipelineSchedule& s = pipeline();
     text += fmt::format(", {} of {} micro-batches", s.name, s.micros);
@@ -209,6 +219,10 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(context_memory == 0 || context == "auto", "--context-memory",
            "it is for --context auto, but this is --context {}; leave it out",
            context);
+  DT_CHECK(recompute_memory == 0 || recompute == "none", "--recompute-memory",
+           "it chooses what is recomputed, and so does --recompute {}; leave "
+           "one out",
+           recompute);
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
            "it is for --zero 3, but this is --zero {}; leave it out", zero);
   DT_CHECK(
@@ -253,7 +267,10 @@ std::unique_ptr<nn::LanguageModel> TrainConfig::make_model(
     const Mesh& mesh) const {
   auto made =
       nn::make_model(model, mesh, plan(mesh), static_cast<uint64_t>(seed));
-  made->set_recompute(nn::parse_recompute(recompute));
+  if (recompute_blocks_.empty())
+    made->set_recompute(nn::parse_recompute(recompute));
+  else
+    made->set_recompute(recompute_blocks_);
   return made;
 }
 
@@ -283,6 +300,20 @@ nn::Batches TrainConfig::batches(const TextData& text) const {
   return [this, &text](int64_t step) {
     return text.windows(batch, model.seq, static_cast<uint64_t>(seed), step);
   };
+}
+
+void TrainConfig::fit_memory(const RunOptions& options) {
+  if (recompute_memory == 0) return;
+  RunOptions quiet = options;  // the runs of a search are not recorded
+  quiet.observers.clear();
+  quiet.finish = {};
+  recompute_blocks_ =
+      nn::recompute_within(recompute_memory, model.layers,
+                           [&](const std::vector<nn::Recompute>& blocks) {
+                             TrainConfig config = *this;
+                             config.recompute_blocks_ = blocks;
+                             return predict(config, quiet).memory.peak;
+                           });
 }
 
 nn::Prediction predict(const TrainConfig& config, const RunOptions& options,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dtensor/nn/config.h"
+#include "dtensor/nn/language_model.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/trainer.h"
@@ -42,6 +43,9 @@ struct TrainConfig {
   int64_t micro_batches = 0, chunks = 0;
   std::string schedule;            // its name or its file; "": 1f1b
   std::string recompute = "none";  // see nn::Recompute
+  // The most bytes that a rank may need: fit_memory() then chooses what to
+  // recompute. 0: no limit.
+  int64_t recompute_memory = 0;
   bool cuda_graph = false;         // replay steps as a graph, on a GPU
   bool sequence_parallel = false;  // over tp
   std::string context = "auto";    // over cp; see ContextParallel
@@ -64,6 +68,9 @@ struct TrainConfig {
   // The schedule that validate() has read. REQUIRES: validate() was called for
   // a mesh with an axis pp.
   const nn::PipelineSchedule& pipeline() const { return *pipeline_; }
+  // If recompute_memory is set, finds the least recomputation for it, by dry
+  // runs. Throws Error if it does not suffice. REQUIRES: validate() was called.
+  void fit_memory(const RunOptions&);
   // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;
   // "gpt on dp=2,tp=2, zero 3".
@@ -80,6 +87,7 @@ struct TrainConfig {
  private:
   void validate_pipeline(const Mesh&);
   std::optional<nn::PipelineSchedule> pipeline_;
+  std::vector<nn::Recompute> recompute_blocks_;  // of fit_memory()
 };
 
 // A flag that has an effect only on a mesh with an axis that splits `splits`.

@@ -53,7 +53,7 @@ Step step(const std::string& mesh, const std::string& name, Recompute what,
     const auto model =
         make_model(config, m, zero(default_plan(config, m), zero_stage), 1);
     model->set_recompute(what);
-    EXPECT_EQ(model->recompute(), what);
+    EXPECT_EQ(model->recompute(0), what);
     const auto draw = [&](uint64_t stream) {
       return randint(0, 17, {4, config.seq}, m, batch_placements(m),
                      DType::kI64, {5, stream});
@@ -206,6 +206,74 @@ TEST(Recompute, HasNames) {
   EXPECT_EQ(error_of([] { parse_recompute("all"); }),
             "[recompute] there is no recomputation \"all\"; write none, block "
             "or attention");
+}
+
+// Of 3 blocks with these bytes for each, the choices that need the least time
+// of those that fit.
+TEST(Recompute, WithinABudget) {
+  const auto peak = [](const std::vector<Recompute>& blocks) {
+    int64_t bytes = 100;
+    for (Recompute r : blocks)
+      bytes += r == Recompute::kNone ? 50 : r == Recompute::kAttention ? 20 : 5;
+    return bytes;
+  };
+  const auto text = [&](int64_t bytes) {
+    std::string all;
+    for (Recompute r : recompute_within(bytes, 3, peak))
+      all += std::string(name(r)) + " ";
+    return all;
+  };
+  EXPECT_EQ(text(250), "none none none ");
+  EXPECT_EQ(text(249), "attention none none ");
+  EXPECT_EQ(text(219), "attention attention none ");
+  EXPECT_EQ(text(160), "attention attention attention ");
+  EXPECT_EQ(text(159), "block attention attention ");
+  EXPECT_EQ(text(115), "block block block ");
+  EXPECT_EQ(error_of([&] { text(114); }),
+            "[recompute] a step needs 115 bytes even if every block is "
+            "recomputed, but at most 114 are allowed; allow more, or make the "
+            "batch smaller");
+}
+
+// Each block does what was chosen for it, and a step holds what it did.
+TEST(Recompute, BlockByBlock) {
+  const std::vector<Recompute> choices = {
+      Recompute::kBlock, Recompute::kAttention, Recompute::kNone};
+  on_mesh<int>("tp=2", [&](const Mesh& m) {
+    const ModelConfig config = tiny("llama");
+    const auto model = make_model(config, m, 1);
+    const DistTensor tokens =
+        randint(0, 17, {4, config.seq}, m, {}, DType::kI64, {5, 0});
+    const auto gradients = [&] {
+      std::vector<std::vector<double>> all;
+      for (const DistTensor& g :
+           grad(model->loss(tokens, tokens), model->parameters()))
+        all.push_back(g.full().to_doubles());
+      return all;
+    };
+    const auto want = gradients();
+    model->set_recompute(choices);
+    std::vector<int> again(3);
+    const OnOp observe(RankContext::current(), [&](const OpRan&) {
+      const std::string path(RankContext::current().path);
+      for (size_t i = 0; i < 3; ++i)
+        again[i] += RankContext::current().phase == "recompute" &&
+                    path.find(fmt::format(".{}.", i)) != path.npos;
+    });
+    EXPECT_EQ(gradients(), want);
+    EXPECT_GT(again[0], again[1]);
+    EXPECT_GT(again[1], 0);
+    EXPECT_EQ(again[2], 0);
+    return 0;
+  });
+  EXPECT_EQ(error_of([&] {
+              on_mesh<int>("tp=1", [&](const Mesh& m) {
+                make_model(tiny("llama"), m)
+                    ->set_recompute(std::vector{Recompute::kNone});
+                return 0;
+              });
+            }),
+            "[recompute] 1 choices are given for 3 blocks; give one for each");
 }
 
 }  // namespace

@@ -107,6 +107,8 @@ std::vector<Case> train_cases() {
       {"--checkpoint /proc/version", "/proc/version"},
       {"--check-replicas -1", "-1"},
       {"--recompute blocks", "none, block, attention"},
+      {"--recompute block --recompute-memory 9", "leave one out"},
+      {"--recompute-memory 9", "even if every block is recomputed"},
       {"--grad-wire f8", "f32, f64, bf16, f16"},
       {"--lr nan", "not finite"},
       {"--lr inf", "not finite"},

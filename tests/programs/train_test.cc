@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small training runs: the results are the same on every mesh, and counted as
 // predicted.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -187,6 +188,32 @@ TEST(Train, DryRunSaysWhatTheRunSends) {
     Json row = ran["collectives"][i];
     row.erase("bytes_counted");
     EXPECT_EQ(dry["collectives"][i], row);
+  }
+}
+
+// The peak is what was asked for, in the run as in the dry run, and less is
+// recomputed if more is allowed.
+TEST(Train, RecomputesWithinABudget) {
+  for (const std::string mesh :
+       {"dp=2,tp=2", "dp=2 --zero 3", "pp=2 --micro-batches 3"}) {
+    SCOPED_TRACE(mesh);
+    const std::string args = "--layers 6 --seq 24 --mesh " + mesh;
+    const auto peak = [&](const std::string& more) {
+      return train(args + more)["memory"]["peak"];
+    };
+    const Json none = peak(""), block = peak(" --recompute block");
+    const auto most = none["predicted"].get<int64_t>(),
+               least = block["predicted"].get<int64_t>();
+    ASSERT_GT(most, least);
+    int64_t before = 0;
+    for (const int64_t budget : {least, (least + most) / 2, most - 1, most}) {
+      const Json memory = peak(fmt::format(" --recompute-memory {}", budget));
+      EXPECT_LE(memory["predicted"].get<int64_t>(), budget);
+      EXPECT_LE(memory["measured"].get<int64_t>(), budget);
+      EXPECT_GE(memory["predicted"].get<int64_t>(), before);
+      before = memory["predicted"].get<int64_t>();
+    }
+    EXPECT_EQ(before, most);
   }
 }
 
