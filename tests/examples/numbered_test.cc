@@ -154,6 +154,14 @@ TEST(Numbered, ByHand) {
                   {"loss by hand 1.210819, by layouts 1.210819\n"});
 }
 
+TEST(Numbered, Reinforce) {
+  const Ran one = run_program("15_reinforce", "--mesh dp=1");
+  expect_prints(one, {"round 29  reward 0.7"});
+  for (const char* mesh : {"dp=2,tp=2", "fsdp=2,tp=3"})
+    EXPECT_EQ(run_program("15_reinforce", std::string("--mesh ") + mesh).out,
+              one.out);
+}
+
 TEST(Numbered, DryRunsOfAnyMesh) {
   const Ran r = run_program("03_tp_mlp", "--mesh tp=64 --dry-run --json");
   ASSERT_EQ(r.code, 0) << r.err;
@@ -167,9 +175,10 @@ TEST(Numbered, DryRunsOfAnyMesh) {
     EXPECT_EQ(row["bytes_predicted"], 4 * 2 * (2048 - 2048 / 64));
   }
   EXPECT_GT(json["peak_bytes"].get<int64_t>(), 0);
-  for (const char* name : {"01_mesh", "02_placements", "04_dp_tp_train",
-                           "06_checkpoint", "07_pipeline", "08_ring_attention",
-                           "11_generate", "12_own_architecture", "13_by_hand"})
+  for (const char* name :
+       {"01_mesh", "02_placements", "04_dp_tp_train", "06_checkpoint",
+        "07_pipeline", "08_ring_attention", "11_generate",
+        "12_own_architecture", "13_by_hand", "15_reinforce"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 
