@@ -565,4 +565,13 @@ static const OpFamily kFamily("attention", [] {
                 &internal::rotary_operator()};
 });
 
+DistTensor scaled_dot_product_attention(const DistTensor& q,
+                                        const DistTensor& k,
+                                        const DistTensor& v,
+                                        const DistTensor& mask,
+                                        const AttentionOptions& options) {
+  const auto turned = [](const DistTensor& x) { return transpose(x, 1, 2); };
+  return turned(attention(turned(q), turned(k), turned(v), options, mask));
+}
+
 }  // namespace dtensor

@@ -75,6 +75,13 @@ DistTensor attention(const DistTensor& q, const DistTensor& k,
                      const DistTensor& v, const AttentionOptions& = {},
                      const DistTensor& mask = {});
 
+// attention() of torch's [b, heads, s, d], with a result of that shape.
+DistTensor scaled_dot_product_attention(const DistTensor& q,
+                                        const DistTensor& k,
+                                        const DistTensor& v,
+                                        const DistTensor& mask = {},
+                                        const AttentionOptions& = {});
+
 // The bytes that attention() and its gradient need beyond q, k and v, on the
 // rank that needs most. 0 unless some mesh axis splits both q and k along the
 // sequence, or if q, k or v is not [b, s, heads, d]. Counts these tensors:

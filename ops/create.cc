@@ -128,4 +128,10 @@ DistTensor one_hot(const DistTensor& indices, int64_t classes) {
                          arange(classes, indices.mesh(), {}, DType::kI64));
 }
 
+DistTensor empty(const Shape& shape, const Mesh& mesh,
+                 const Placements& placements, DType type) {
+  return DistTensor::empty(
+      Spec::get(mesh, shape, placements.resolve(mesh, shape), type));
+}
+
 }  // namespace dtensor

@@ -5,8 +5,13 @@
 // in every layout. Every rank of the mesh calls the functions that return a
 // DistTensor.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <iterator>
 #include <map>
+#include <memory>
+#include <type_traits>
 
 #include "dtensor/dist_tensor.h"
 
@@ -53,6 +58,24 @@ DistTensor ones(const Shape&, const Mesh&, const Placements& = {},
                 DType = DType::kF32);
 DistTensor full(const Shape&, double value, const Mesh&, const Placements& = {},
                 DType = DType::kF32);
+// Memory without values.
+DistTensor empty(const Shape&, const Mesh&, const Placements& = {},
+                 DType = DType::kF32);
+// A vector of these values, which all ranks give alike: i64 for integers, bool
+// for bools, else f32. For a matrix, write tensor({1, 2, 3, 4}, mesh).view({2,
+// 2}).
+template <class T>
+requires std::is_arithmetic_v<T> DistTensor
+tensor(std::initializer_list<T> values, const Mesh& mesh,
+       const Placements& placements = {}) {
+  using Integer = std::conditional_t<std::is_same_v<T, bool>, bool, int64_t>;
+  using Stored = std::conditional_t<std::is_integral_v<T>, Integer, float>;
+  const auto stored = std::make_unique<Stored[]>(values.size());
+  std::transform(values.begin(), values.end(), stored.get(),
+                 [](T value) { return static_cast<Stored>(value); });
+  return DistTensor::from_global(
+      Tensor::from({std::ssize(values)}, stored.get()), mesh, placements);
+}
 // The numbers 0, 1, ..., n-1.
 DistTensor arange(int64_t n, const Mesh&, const Placements& = {},
                   DType = DType::kI64);
@@ -105,5 +128,9 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
 // Sets each element of x to 0 with probability p, and multiplies the others by
 // 1/(1-p). The mask depends on the global index; the gradient draws it again.
 DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
+// x itself, unless `training`; nn::Dropout keeps that flag.
+inline DistTensor dropout(const DistTensor& x, double p, bool training) {
+  return training ? dropout(x, p) : x;
+}
 
 }  // namespace dtensor

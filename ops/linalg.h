@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/reduce.h"
 
 namespace dtensor {
 
@@ -92,6 +93,7 @@ DistTensor solve_triangular(const DistTensor& a, const DistTensor& b,
 DistTensor solve(const DistTensor& a, const DistTensor& b, bool left = true);
 // The inverse. Every rank throws Error if a matrix is singular.
 DistTensor inv(const DistTensor& x);
+inline DistTensor inverse(const DistTensor& x) { return inv(x); }
 
 // ---- Functions of square matrices ----
 
@@ -122,6 +124,8 @@ DistTensor matrix_norm(const DistTensor& x, std::string_view order = "fro",
                        std::vector<int> dims = {-2, -1}, bool keepdim = false);
 DistTensor matrix_norm(const DistTensor& x, double order,
                        std::vector<int> dims = {-2, -1}, bool keepdim = false);
+// The root of the sum of all squares.
+inline DistTensor norm(const DistTensor& x) { return vector_norm(x); }
 // torch.linalg.norm: matrix_norm() over two dimensions, or all of a matrix, and
 // vector_norm() over one.
 DistTensor norm(const DistTensor& x, double order, std::vector<int> dims = {},

@@ -31,6 +31,9 @@ namespace dtensor {
 // equal elements.
 TopK max(const DistTensor&, int dim, bool keepdim = false);
 TopK min(const DistTensor&, int dim, bool keepdim = false);
+// The largest / smallest of all elements.
+inline DistTensor max(const DistTensor& x) { return amax(x); }
+inline DistTensor min(const DistTensor& x) { return amin(x); }
 
 // The k-th smallest element along a dimension (k = 1 is the smallest), and its
 // index. NaNs count as largest. Of equal elements, the first counts as

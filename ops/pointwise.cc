@@ -278,6 +278,13 @@ DistTensor where(const DistTensor& condition, Number a, const DistTensor& b) {
   return where(condition, constant_like(b, a, t, "where"), cast(b, t));
 }
 
+DistTensor where(const DistTensor& condition, Number a, Number b) {
+  check_defined("where", condition);
+  const DType t = promote(a.dtype, b.dtype);
+  return where(condition, constant_like(condition, a, t, "where"),
+               constant_like(condition, b, t, "where"));
+}
+
 DistTensor cast(const DistTensor& x, DType t) {
   check_defined("cast", x);
   if (x.dtype() == t) return x;

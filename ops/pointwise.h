@@ -104,6 +104,11 @@ DistTensor binary(std::string_view function, const DistTensor& a,
 DistTensor clamp_min(const DistTensor& x, Number min);
 DistTensor clamp_max(const DistTensor& x, Number max);
 
+// torch's other name of clamp().
+inline DistTensor clip(const DistTensor& x, Number min, Number max) {
+  return clamp(x, min, max);
+}
+
 // lerp() with a weight for each element.
 DistTensor lerp(const DistTensor& a, const DistTensor& b,
                 const DistTensor& weight);
@@ -115,6 +120,8 @@ DistTensor where(const DistTensor& condition, const DistTensor& a,
                  const DistTensor& b);
 DistTensor where(const DistTensor& condition, const DistTensor& a, Number b);
 DistTensor where(const DistTensor& condition, Number a, const DistTensor& b);
+// An f32, i64 or bool tensor, as the two numbers promote.
+DistTensor where(const DistTensor& condition, Number a, Number b);
 // Converts to a dtype. A partial sum is reduced first if the casts of its parts
 // need not add up to its cast: from a float to an integer, or to a float type
 // that lacks some of its values; from an integer to a float (except i32 to

@@ -35,6 +35,9 @@ DistTensor squeeze(const DistTensor&);
 DistTensor unsqueeze(const DistTensor&, int dim);
 // Repeats dimensions of size 1, and adds new ones in front. -1 keeps a size.
 DistTensor expand(const DistTensor&, const Shape&);
+inline DistTensor broadcast_to(const DistTensor& x, const Shape& shape) {
+  return expand(x, shape);
+}
 
 // ---- Windows ----
 //
@@ -105,6 +108,9 @@ DistTensor select_scatter(const DistTensor& x, const DistTensor& src, int dim,
 // the mesh calls it. Throws Error for an empty list, or if shapes or dtypes do
 // not fit.
 DistTensor cat(TensorList, int dim = 0);
+inline DistTensor concat(TensorList list, int dim = 0) {
+  return cat(list, dim);
+}
 // Joins tensors of equal shapes along a new dimension at `dim`.
 DistTensor stack(TensorList, int dim = 0);
 
