@@ -142,7 +142,20 @@ DT_OPERATOR(+, add)
 DT_OPERATOR(-, sub)
 DT_OPERATOR(*, mul)
 DT_OPERATOR(/, div)
+DT_OPERATOR(%, remainder)  // with the divisor's sign, as in Python
+DT_OPERATOR(&, bitwise_and)
+DT_OPERATOR(|, bitwise_or)
+DT_OPERATOR(^, bitwise_xor)
+// Element by element, as in torch: x == y is a tensor of bools. Whether two
+// handles share one tensor is x.same_as(y).
+DT_OPERATOR(<, lt)
+DT_OPERATOR(<=, le)
+DT_OPERATOR(>, gt)
+DT_OPERATOR(>=, ge)
+DT_OPERATOR(==, eq)
+DT_OPERATOR(!=, ne)
 #undef DT_OPERATOR
 inline DistTensor operator-(const DistTensor& a) { return neg(a); }
+inline DistTensor operator~(const DistTensor& a) { return bitwise_not(a); }
 
 }  // namespace dtensor

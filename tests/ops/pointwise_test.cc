@@ -624,5 +624,32 @@ TEST(Numbers, FitTheTypeOfIntegers) {
   });
 }
 
+TEST(Pointwise, Operators) {
+  run(2, [](Runtime& rt) {
+    const Mesh& mesh = rt.mesh();
+    const auto same = [](const DistTensor& got, const DistTensor& want) {
+      EXPECT_EQ(got.spec(), want.spec());
+      EXPECT_EQ(values(got), values(want));
+    };
+    const DistTensor a = tensor({-3, 0, 5, 6}, mesh, "S0"),
+                     b = tensor({2, 1, 3, -4}, mesh);
+    same(a % b, remainder(a, b));
+    EXPECT_EQ(values(a % b), (std::vector<double>{1, 0, 2, -2}));
+    EXPECT_EQ(values(a % 4), (std::vector<double>{1, 0, 1, 2}));
+    same(a < 5, lt(a, 5));
+    same(a <= b, le(a, b));
+    same(2 > a, gt(2, a));
+    same(a >= b, ge(a, b));
+    same(a == b, eq(a, b));
+    same(a == 5, eq(a, 5));
+    same(a != b, ne(a, b));
+    same(a & 6, bitwise_and(a, 6));
+    same((a > 0) | (a < -1), ne(a, 0));
+    same(a ^ b, bitwise_xor(a, b));
+    same(~a, bitwise_not(a));
+    same(~(a > 0), le(a, 0));
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
