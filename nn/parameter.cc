@@ -12,18 +12,6 @@
 
 namespace dtensor::nn {
 
-void assign(const DistTensor& parameter, const DistTensor& value) {
-  const Spec* to = parameter.spec();
-  DT_CHECK(value.shape() == parameter.shape(), "assign",
-           "the value {} does not have the shape of the parameter {}; pass a "
-           "value of that shape",
-           value.spec()->to_string(), to->to_string());
-  const NoGrad no_grad;
-  const DistTensor there = relayout(value, to->with(value.dtype()));
-  DistTensor target = parameter;
-  if (target.here()) target.assign(converted(there.local(), target.dtype()));
-}
-
 void assign(const std::vector<NamedParameter>& parameters,
             const std::vector<NamedTensor>& values) {
   std::map<std::string_view, const DistTensor*> given;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/assign.h"
 
 namespace dtensor::nn {
 
@@ -57,12 +58,7 @@ inline ParameterGroups decay_matrices(std::vector<NamedParameter> all) {
   return {std::move(matrices), std::move(vectors)};
 }
 
-// Sets parameter = value in place, converted to the parameter's layout and
-// type. Autograd does not record it. A custom optimizer is
-//   assign(w, w - g * lr);
-// Increments the parameter's version. Throws Error if the shapes differ.
-// Collective unless the layouts are the same.
-void assign(const DistTensor& parameter, const DistTensor& value);
+using dtensor::assign;
 // Sets each parameter to the value of the same name, which may be on another
 // mesh of the run, in one exchange: for example, those of a model that answers
 // to those of a trainer. The message is as small as the planner finds. Throws

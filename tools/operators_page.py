@@ -57,6 +57,7 @@ HEADERS = {
     "ops/statistics.h": "Products, and statistics of some elements",
     "ops/norm.h": "Norms", "ops/embedding.h": "Elements by index",
     "ops/by_index.h": "More elements by index",
+    "ops/assign.h": "Changes in place",
     "ops/searching.h": "Places in sorted sequences",
     "ops/data_shapes.h": "Shapes that depend on data",
     "ops/losses.h": "Losses", "ops/distance.h": "Distances",

@@ -98,6 +98,8 @@ WITHOUT_CASES = [
      "broadcast_to clip concat inverse scaled_dot_product_attention"),
     ("there is nothing to compute",
      "tests/ops/other_names_test.cc", "empty"),
+    ("it changes a tensor in place; compared with a plain loop",
+     "tests/ops/assign_test.cc", "assign"),
     ("reshape() without communication; refuses some layouts of every case",
      "tests/ops/view_test.cc", "view"),
     ("every case with gradients calls it", "tests/ops/grad_test.cc", "grad"),
