@@ -311,9 +311,9 @@ bool integral(DType t) { return t == DType::kI32 || t == DType::kI64; }
 template <class T>
 T DistTensor::item() const {
   DT_CHECK(
-      numel(shape()) == 1, "item",
+      dtensor::numel(shape()) == 1, "item",
       "{} has {} elements, not one; reduce it first, for example with sum()",
-      spec()->to_string(), numel(shape()));
+      spec()->to_string(), dtensor::numel(shape()));
   check_here(*this, "item");
   const Tensor t = full();
   if (t.device().kind() == Device::Kind::kNone) return {};

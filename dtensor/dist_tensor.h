@@ -19,6 +19,7 @@
 #include "dtensor/placement/spec.h"
 #include "dtensor/placements.h"
 #include "dtensor/tensor.h"
+#include "dtensor/tensor_methods.h"
 
 namespace dtensor {
 
@@ -35,10 +36,17 @@ struct RedistributeOptions {
 };
 
 // The handle of a tensor. On ranks outside the mesh, the tensor has a spec but
-// no part.
-class DistTensor {
+// no part. TensorMethods has operator[], and torch's methods.
+class DistTensor : public TensorMethods {
  public:
   DistTensor() = default;
+  DistTensor(const DistTensor&) = default;
+  DistTensor(DistTensor&&) noexcept = default;
+  DistTensor& operator=(const DistTensor&) & = default;
+  DistTensor& operator=(DistTensor&&) & noexcept = default;
+  // Assigning to a temporary, such as x[0], would change no tensor.
+  void operator=(const DistTensor&) && = delete;  // write index_put_(x, {0}, y)
+  explicit operator bool() const = delete;  // write item<bool>(), or &, |, ~
 
   // Makes a tensor from each rank's own part `local`, without copying it.
   // Throws Error if the part is on another device, or its shape is not the one
