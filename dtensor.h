@@ -31,6 +31,7 @@
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/experts.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/indices.h"
 #include "dtensor/ops/interpolate.h"
 #include "dtensor/ops/linalg.h"
 #include "dtensor/ops/local_map.h"

@@ -9,22 +9,24 @@
 #include <optional>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/indices.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor {
 
-// Returns the elements of x at the indices, one index tensor for each of the
-// first dimensions of x. An undefined one stands for all indices: index(x, {i,
-// {}, j}) is x[i, :, j] in torch. The others broadcast to one shape, whose
-// dimensions take the place of the indexed ones, or come first if those are not
-// neighbours. Negative indices count from the end. x may be split along one of
-// the indexed dimensions, and along all others; the result is then a partial
-// sum.
+// Returns x[indices] (indices.h). Integers, slices and None select a window as
+// select(), slice() and unsqueeze() do, which send nothing (view.h).
+//
+// Index tensors broadcast to one shape, whose dimensions take the place of the
+// indexed ones, or come first if those are not neighbours; as in torch, and not
+// in NumPy, an integer beside them is not one of them. Negative indices count
+// from the end. x may be split along one of the indexed dimensions, and along
+// all others; the result is then a partial sum.
 //
 // A mask (bool) of some dimensions stands for the indices of its true elements,
 // one vector for each of these dimensions. Every rank waits for their number,
 // which decides the shape of the result.
-DistTensor index(const DistTensor& x, TensorList indices);
+DistTensor index(const DistTensor& x, const IndexList& indices);
 
 // How elements with equal indices are combined: kAmax is the largest one, and
 // kMean rounds integers down.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/indices.h"
 #include "dtensor/ops/pointwise.h"
 
 namespace dtensor {
@@ -42,8 +43,17 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
 //
 // If the only index is a mask, and the values do not depend on the element that
 // it selects, this is where(mask, values, x).
-DistTensor index_put(const DistTensor& x, TensorList indices,
+DistTensor index_put(const DistTensor& x, const IndexList& indices,
                      const DistTensor& values, bool accumulate = false);
+DistTensor index_put(const DistTensor& x, const IndexList& indices,
+                     Number value, bool accumulate = false);
+// Sets x to index_put() of it, in place: x[indices] = values in torch. Copies
+// x, and moves the result to x's layout. Throws Error if x or the values
+// require a gradient outside of NoGrad.
+const DistTensor& index_put_(const DistTensor& x, const IndexList& indices,
+                             const DistTensor& values, bool accumulate = false);
+const DistTensor& index_put_(const DistTensor& x, const IndexList& indices,
+                             Number value, bool accumulate = false);
 
 // In the three functions below, the index tensor has as many dimensions as x.
 // Its sizes are at most those of x, except in `dim`, and at most those of src,

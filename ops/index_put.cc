@@ -11,6 +11,7 @@
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/id_range.h"
+#include "dtensor/ops/index_tensors.h"
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/select.h"
 #include "dtensor/ops/pointwise.h"
@@ -187,9 +188,6 @@ struct Merged {
       if (has) check_type(op, indices[i], d);
       (has ? dims : order).push_back(d);
     }
-    DT_CHECK(!dims.empty(), op,
-             "none of the index tensors for {} is defined; pass at least one",
-             tensor.spec()->to_string());
     // As in torch, neighbours keep their position, and others come first.
     const auto count = static_cast<int>(dims.size());
     at = dims.back() - dims[0] + 1 == count ? dims[0] : 0;
@@ -286,10 +284,6 @@ std::vector<DistTensor> without_masks(std::string_view op, const DistTensor& x,
       if (d > 0) places = floor_divide(places, index.size(d));
     }
   }
-  DT_CHECK(std::ssize(list) <= x.ndim(), op,
-           "got {} index tensors for {}; pass one for each of its first "
-           "dimensions, at least 1 and at most {}",
-           list.size(), x.spec()->to_string(), x.ndim());
   return list;
 }
 
@@ -321,23 +315,26 @@ DistTensor put_where(const DistTensor& x, const DistTensor& mask,
 
 }  // namespace
 
-DistTensor index(const DistTensor& x, TensorList indices) {
-  check_defined("index", x);
+void check_values(const DistTensor& x, const DistTensor& values,
+                  const Shape& selected) {
+  DT_CHECK(fits(values, selected), "index_put",
+           "the values {} do not fit the elements of {} that the indices "
+           "select; pass values of shape {}, or of one that broadcasts to it",
+           values.spec()->to_string(), x.spec()->to_string(),
+           dtensor::to_string(selected));
+}
+
+DistTensor index_tensors(const DistTensor& x, TensorList indices) {
   const Merged m(x, without_masks("index", x, indices), false, false);
   return take_slices(m.x, m.at, reshape(m.places, m.index_shape), false);
 }
 
-DistTensor index_put(const DistTensor& x, TensorList indices,
-                     const DistTensor& values, bool accumulate) {
+DistTensor put_tensors(const DistTensor& x, TensorList indices,
+                       const DistTensor& values, bool accumulate) {
   constexpr const char* kOp = "index_put";
-  check_defined(kOp, {x, values});
-  DT_CHECK(values.dtype() == x.dtype(), kOp,
-           "the values are {}, but the tensor is {}; write cast(values, "
-           "x.dtype())",
-           name(values.dtype()), name(x.dtype()));
   if (x.dtype() == DType::kBool)  // a sum of bools is their "or"
-    return cast(index_put(cast(x, DType::kI32), indices,
-                          cast(values, DType::kI32), accumulate),
+    return cast(put_tensors(cast(x, DType::kI32), indices,
+                            cast(values, DType::kI32), accumulate),
                 DType::kBool);
   if (indices.size() == 1 && is_mask(indices[0])) {
     check_mask(kOp, x, 0, indices[0]);
@@ -345,11 +342,7 @@ DistTensor index_put(const DistTensor& x, TensorList indices,
       return put_where(x, indices[0], values, accumulate);
   }
   const Merged m(x, without_masks(kOp, x, indices), true, !accumulate);
-  DT_CHECK(fits(values, m.selected), kOp,
-           "the values {} do not fit the elements of {} that the indices "
-           "select; pass values of shape {}, or of one that broadcasts to it",
-           values.spec()->to_string(), x.spec()->to_string(),
-           dtensor::to_string(m.selected));
+  check_values(x, values, m.selected);
   const DistTensor from =
       reshape(expand(values, m.selected),
               m.with(m.selected, m.index_shape.size(), m.places.shape()));

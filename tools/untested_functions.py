@@ -100,6 +100,8 @@ WITHOUT_CASES = [
      "tests/ops/other_names_test.cc", "empty"),
     ("it changes a tensor in place; compared with a plain loop",
      "tests/ops/assign_test.cc", "assign"),
+    ("index_put() in place; compared with the elements that torch selects",
+     "tests/ops/indices_test.cc", "index_put_"),
     ("reshape() without communication; refuses some layouts of every case",
      "tests/ops/view_test.cc", "view"),
     ("every case with gradients calls it", "tests/ops/grad_test.cc", "grad"),

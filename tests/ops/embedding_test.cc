@@ -490,8 +490,8 @@ TEST(IndexPutTest, Errors) {
             "[index_put] the indices f64[2](S0) of dimension 0 are f64, but "
             "must be i32 or i64; write cast(indices, DType::kI64)");
   EXPECT_EQ(error(integers({2}, {1, 2}), row, 3),
-            "[index_put] got 3 index tensors for f64[3, 4](S1); pass one for "
-            "each of its first dimensions, at least 1 and at most 2");
+            "[index_put] got 3 indices for f64[3, 4](S1); pass at most one for "
+            "each dimension");
   EXPECT_EQ(error(integers({2}, {1, 2}), integers({4}, {1, 2, 3, 4})),
             "[index_put] the values are i64, but the tensor is f64; write "
             "cast(values, x.dtype())");
