@@ -53,6 +53,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 #include "dtensor/placement/plan.h"
+#include "dtensor/print.h"
 #include "dtensor/program/program.h"
 #include "dtensor/replicas.h"
 #include "dtensor/runtime.h"

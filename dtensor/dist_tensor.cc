@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ostream>
 
 #include "dtensor/async.h"
 #include "dtensor/autograd.h"
@@ -13,6 +14,7 @@
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/print.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -380,6 +382,16 @@ std::string DistTensor::to_string() const {
   else
     print(t, 0, 0, out);
   return out;
+}
+
+std::string summary(const DistTensor& x) {
+  if (!x.defined()) return "an undefined tensor";
+  return fmt::format("{} on {}, without the values; write to_string() for them",
+                     x.spec()->to_string(), x.mesh().to_string());
+}
+
+std::ostream& operator<<(std::ostream& to, const DistTensor& x) {
+  return to << summary(x);
 }
 
 DistTensor DistTensor::detach() const {
