@@ -12,6 +12,7 @@
 #include "dtensor/dist_tensor.h"
 #include "dtensor/flight.h"
 #include "dtensor/graph.h"
+#include "dtensor/hooks.h"
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/nn/nn.h"

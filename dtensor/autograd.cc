@@ -178,8 +178,35 @@ class Backward {
   void run() {
     for (Visit& v : visits_)
       if (const std::shared_ptr<Node> node = std::exchange(v.due, nullptr);
-          node && !v.ends && v.leads != kNone)
-        pass(v, node);
+          node && v.leads != kNone) {
+        if (!node->hooks.empty()) [[unlikely]]
+          for (int o = 0; o < node->num_outputs; ++o) call_hooks({node, o});
+        if (!v.ends) pass(v, node);
+      }
+  }
+
+  // Calls the hooks of the edge's tensor, the first time that its cotangent is
+  // complete.
+  void call_hooks(const Node::Edge& e) {
+    if (e.node->hooks.empty()) return;
+    DistTensor* slot = slot_of(e);
+    if (!slot || !slot->defined() ||
+        std::find(hooked_.begin(), hooked_.end(), slot) != hooked_.end())
+      return;
+    hooked_.push_back(slot);
+    for (const auto& hook : e.node->hooks.all()) {
+      if (hook->output != e.output) continue;
+      DistTensor g = hook->replace(*slot);
+      if (!g.defined()) continue;
+      DT_CHECK(
+          g.shape() == slot->shape() && g.mesh() == slot->mesh() &&
+              g.dtype() == slot->dtype(),
+          "register_hook",
+          "the hook returned {} for the gradient {}; return one of the same "
+          "type and shape, on the same mesh",
+          g.spec()->to_string(), slot->spec()->to_string());
+      *slot = std::move(g);
+    }
   }
 
   // The visit of the edge's node; null if the pass does not reach that node.
@@ -260,6 +287,7 @@ class Backward {
   }
 
   void completed(size_t i) {
+    call_hooks(wanted_[i]);
     if (!options_.complete) return;
     awaited_[i] = -1;
     const Visit* v = visit(wanted_[i]);
@@ -282,6 +310,7 @@ class Backward {
   std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
+  std::vector<const DistTensor*> hooked_;        // slots whose hooks have run
   bool* now_ = nullptr;  // `needed` of the node that pass() handles
   size_t now_size_ = 0;
   const size_t later_;
@@ -339,6 +368,16 @@ Node::Edge edge_to(const DistTensor& t) {
   DistTensor::Impl& impl = *t.impl();
   if (!impl.node) impl.node = std::make_shared<LeafNode>();
   return {impl.node, impl.output};
+}
+
+HookHandle register_hook(const DistTensor& x,
+                         std::function<DistTensor(const DistTensor&)> hook) {
+  if (!RankContext::current().grad_enabled) return HookHandle();
+  DT_CHECK(x.requires_grad(), "register_hook",
+           "{} requires no gradient; call set_requires_grad() on it before",
+           x.spec()->to_string());
+  const Node::Edge e = edge_to(x);
+  return e.node->hooks.add({e.output, std::move(hook)});
 }
 
 bool records(const DistTensor& x) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/hooks.h"
 #include "dtensor/placement/inline_vec.h"
 #include "dtensor/rank_context.h"
 
@@ -23,6 +24,11 @@ namespace dtensor {
 // The operation that made some tensors, and its gradient.
 class Node {
  public:
+  // Replaces the cotangent of one output (register_hook() in hooks.h).
+  struct Hook {
+    int output;
+    std::function<DistTensor(const DistTensor&)> replace;
+  };
   struct Edge {
     std::shared_ptr<Node> node;  // null if no gradient is wanted
     int output = 0;
@@ -50,6 +56,7 @@ class Node {
  public:
   std::pmr::vector<Edge> inputs{&memory_};
   int num_outputs = 1;
+  Hooks<Hook> hooks;
   // Numbers this rank's nodes in a topological order: first all leaves, then
   // the other nodes, each in the order of creation. REQUIRES: the nodes of the
   // inputs are leaves, or older than this node.

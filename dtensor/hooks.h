@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions that run when a gradient is known. (nn/module.h has those that run
+// after a module's forward.)
+#pragma once
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dtensor/dist_tensor.h"
+
+namespace dtensor {
+
+// Takes a hook away again. Dropping the handle leaves the hook in place.
+class HookHandle {
+ public:
+  HookHandle() = default;
+  explicit HookHandle(std::function<void()> remove)
+      : remove_(std::move(remove)) {}
+  // Does nothing if the hook has been removed, or its owner destroyed.
+  void remove() {
+    if (const auto now = std::exchange(remove_, nullptr)) now();
+  }
+
+ private:
+  std::function<void()> remove_;
+};
+
+// Hooks in the order in which they were added.
+template <class Hook>
+class Hooks {
+ public:
+  HookHandle add(Hook hook) {
+    if (!list_) list_ = std::make_shared<List>();
+    list_->push_back(std::make_shared<const Hook>(std::move(hook)));
+    return HookHandle(
+        [list = std::weak_ptr(list_), me = std::weak_ptr(list_->back())] {
+          if (const auto l = list.lock()) std::erase(*l, me.lock());
+        });
+  }
+  bool empty() const { return !list_ || list_->empty(); }
+  // A copy, since a hook may add or remove others.
+  std::vector<std::shared_ptr<const Hook>> all() const {
+    return list_ ? *list_ : std::vector<std::shared_ptr<const Hook>>();
+  }
+
+ private:
+  using List = std::vector<std::shared_ptr<const Hook>>;
+  std::shared_ptr<List> list_;
+};
+
+// Calls `hook` with the complete gradient of x in every backward pass that
+// reaches x, before the pass goes on from x; also if x is one of the tensors
+// whose gradients are wanted. The gradient is in any layout, such as a partial
+// sum. What the hook returns takes the gradient's place; an undefined tensor
+// leaves it as it is. As all ranks go through the graph in the same order, all
+// of them add the same hooks in the same order, and hooks may send.
+//
+// Throws Error if x requires no gradient. Does nothing inside NoGrad, and in
+// the first run of a function under checkpoint(), which records no gradients.
+HookHandle register_hook(const DistTensor& x,
+                         std::function<DistTensor(const DistTensor&)> hook);
+
+}  // namespace dtensor
