@@ -57,20 +57,49 @@ Module::Slot* Module::find(std::string_view path) const {
   return nullptr;
 }
 
-void Module::list_paths(std::vector<std::string>& out) const {
-  for (const auto& child : children_) {
-    out.push_back(child->module->path());
-    child->module->list_paths(out);
-  }
+void Module::list(
+    std::vector<std::pair<std::string, const Module*>>& out) const {
+  out.emplace_back(path(), this);
+  for (const auto& child : children_) child->module->list(out);
+}
+
+std::vector<std::pair<std::string, const Module*>> Module::named_modules()
+    const {
+  std::vector<std::pair<std::string, const Module*>> out;
+  list(out);
+  return out;
+}
+
+void Module::apply(const std::function<void(Module&)>& fn) {
+  for (const auto& child : children_) child->module->apply(fn);
+  fn(*this);
+}
+
+void Module::train(bool on) {
+  apply([on](Module& m) { m.training_ = on; });
+}
+
+DistTensor Module::run_hooks(DistTensor input, DistTensor output) const {
+  for (const auto& hook : hooks_.all())
+    if (DistTensor y = (*hook)(*this, input, output); y.defined())
+      output = std::move(y);
+  return output;
+}
+
+void Module::refuse_hooks() const {
+  fail("module",
+       "{} has a hook, but its forward() does not return one tensor; add the "
+       "hook to a module whose forward() does",
+       path());
 }
 
 Module::Slot& Module::slot(std::string_view path) const {
   const std::string full = (scope_ / path).path;
   if (Slot* s = find(full)) return *s;
   std::vector<std::string> paths;
-  list_paths(paths);
-  // A path begins at this module.
-  for (std::string& p : paths) p.erase(0, full.size() - path.size());
+  for (const auto& [inside, module] : named_modules())
+    if (module != this)  // a path begins at this module
+      paths.push_back(inside.substr(full.size() - path.size()));
   fail("module", "there is no module \"{}\"; {}", path,
        paths.empty() ? "this one has none inside, so ask another one"
                      : fmt::format("write one of {}", fmt::join(paths, ", ")));
@@ -90,6 +119,7 @@ void Module::replace(std::string_view path,
       "the replacement for {} is {}; return the class that it replaces, or "
       "one derived from that",
       s.module->path(), fresh ? "of another class" : "null");
+  fresh->train(s.module->training());
   s.module = std::move(fresh);
 }
 

@@ -25,10 +25,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/hooks.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/parameter.h"
 #include "dtensor/scopes.h"
@@ -90,7 +92,7 @@ class Module;
 // child(x) runs the submodule's forward. Its operators are attributed to the
 // submodule: RankContext::path is the submodule's path. In a call through ->,
 // they are attributed to the calling module. For a function other than forward,
-// use call().
+// use call(). Only child(x) runs the submodule's hooks.
 template <class M>
 class Child {
  public:
@@ -101,10 +103,7 @@ class Child {
   const M* operator->() const { return static_cast<const M*>(slot_->get()); }
   const M& operator*() const { return *operator->(); }
   template <class... Args>
-  decltype(auto) operator()(Args&&... args) const {
-    const PathScope inside((*this)->path());
-    return (*this)->forward(std::forward<Args>(args)...);
-  }
+  decltype(auto) operator()(Args&&... args) const;
   // Calls a function other than forward: table_.call(&Embedding::first, n).
   template <class Function, class... Args>
   decltype(auto) call(Function function, Args&&... args) const {
@@ -147,6 +146,33 @@ class Module {
   void replace(std::string_view path,
                const std::function<std::unique_ptr<Module>(
                    const Scope&, const Module& old)>& make);
+  // This module, under its own path, and all modules inside, in the order in
+  // which they were made.
+  std::vector<std::pair<std::string, const Module*>> named_modules() const;
+  // Calls fn(module) for all modules inside, and then for this one, as in
+  // torch.
+  void apply(const std::function<void(Module&)>& fn);
+  // Sets training() of this module and all inside, on every rank alike. Dropout
+  // (sequential.h) asks for it.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool training() const { return training_; }
+  // Calls hook(module, input, output) after each child(x) of this module, which
+  // throws Error unless its forward() returns one tensor. `input` is the first
+  // argument, or undefined if that is no tensor. A defined tensor that the hook
+  // returns takes the output's place. Every rank has to add the same hooks.
+  template <class Hook>
+  HookHandle register_forward_hook(Hook hook) const {
+    using Result = std::invoke_result_t<Hook&, const Module&, const DistTensor&,
+                                        const DistTensor&>;
+    if constexpr (std::is_void_v<Result>)
+      return hooks_.add([hook = std::move(hook)](const auto&... all) mutable {
+        hook(all...);
+        return DistTensor();
+      });
+    else
+      return hooks_.add(std::move(hook));
+  }
   const Mesh& mesh() const { return scope_.mesh; }
   // Null: all parameters are replicated.
   const ParallelPlan* plan() const { return scope_.plan.get(); }
@@ -171,6 +197,8 @@ class Module {
   DistTensor adopt_parameter(std::string_view name, const DistTensor&);
 
  private:
+  template <class>
+  friend class Child;
   struct Slot {
     Slot(std::unique_ptr<Module> m, bool (*f)(const Module&))
         : module(std::move(m)), fits(f) {}
@@ -181,11 +209,39 @@ class Module {
   // The slot of the module at a full path; null if there is none.
   Slot* find(std::string_view path) const;
   Slot& slot(std::string_view path) const;
-  void list_paths(std::vector<std::string>&) const;
+  void list(std::vector<std::pair<std::string, const Module*>>&) const;
+  DistTensor run_hooks(DistTensor input, DistTensor output) const;
+  [[noreturn]] void refuse_hooks() const;
+  template <class First, class... Rest>
+  static DistTensor first_tensor(const First& first, const Rest&...) {
+    if constexpr (std::is_same_v<First, DistTensor>) return first;
+    return {};
+  }
+  static DistTensor first_tensor() { return {}; }
   Scope scope_;
+  bool training_ = true;
+  mutable Hooks<std::function<DistTensor(const Module&, const DistTensor&,
+                                         const DistTensor&)>>
+      hooks_;
   std::vector<NamedParameter> own_;
   std::vector<std::unique_ptr<Slot>> children_;  // Child points into Slots
 };
+
+template <class M>
+template <class... Args>
+decltype(auto) Child<M>::operator()(Args&&... args) const {
+  const M& m = **this;
+  const Module& module = m;
+  const PathScope inside(m.path());
+  if (!module.hooks_.empty()) [[unlikely]] {
+    if constexpr (std::is_same_v<decltype(m.forward(args...)), DistTensor>)
+      return module.run_hooks(Module::first_tensor(args...),
+                              m.forward(std::forward<Args>(args)...));
+    else
+      module.refuse_hooks();
+  }
+  return m.forward(std::forward<Args>(args)...);
+}
 
 // Throws Error, which lists the parameters, if a pattern of the plan matches
 // none of them: a typing error would otherwise leave weights replicated.

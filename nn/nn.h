@@ -14,4 +14,5 @@
 #include "dtensor/nn/parameter.h"
 #include "dtensor/nn/pipeline.h"
 #include "dtensor/nn/pipeline_model.h"
+#include "dtensor/nn/sequential.h"
 #include "dtensor/nn/trainer.h"
