@@ -30,4 +30,22 @@ requires std::is_trivially_copyable_v<T> std::vector<T> all_gather(
   return all;
 }
 
+// Returns once all ranks of the run have called it.
+inline void barrier() { all_gather_bytes("barrier", 0, {}); }
+
+// Returns the value of one rank on all ranks, such as the time at which a run
+// began; in a dry run, the caller's own. Each rank sends its value, which is
+// small.
+template <class T>
+requires std::is_trivially_copyable_v<T> T broadcast_value(const T& mine,
+                                                           int64_t from = 0) {
+  const std::vector<T> all = all_gather("broadcast_value", mine);
+  return all.size() == 1 ? all[0] : all.at(static_cast<size_t>(from));
+}
+inline std::string broadcast_value(std::string_view mine, int64_t from = 0) {
+  const std::vector<std::string> all =
+      all_gather_bytes("broadcast_value", 0, mine);
+  return all.size() == 1 ? all[0] : all.at(static_cast<size_t>(from));
+}
+
 }  // namespace dtensor

@@ -145,6 +145,14 @@ class SafetensorsReader {
   std::map<std::string, std::string> metadata_;
 };
 
+// Writes a file with these tensors, all on one mesh and none of them partial.
+// Collective over the mesh. Throws Error as SafetensorsWriter does.
+void save_safetensors(const std::string& path, const std::vector<NamedTensor>&);
+// Reads all tensors of a file, in the order of their data, each in this layout.
+// Sends nothing. Throws Error as SafetensorsReader does.
+std::vector<NamedTensor> load_safetensors(const std::string& path, const Mesh&,
+                                          const Placements& = {});
+
 // The name of a dtype in the format: "F32", "BF16", ...
 std::string_view safetensors_name(DType);
 

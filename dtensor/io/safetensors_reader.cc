@@ -284,4 +284,14 @@ void SafetensorsReader::read_into(const DistTensor& to, std::string_view name,
            });
 }
 
+std::vector<NamedTensor> load_safetensors(const std::string& path,
+                                          const Mesh& mesh,
+                                          const Placements& layout) {
+  const SafetensorsReader reader(path);
+  std::vector<NamedTensor> tensors;
+  for (const TensorInfo& t : reader.tensors())
+    tensors.push_back({t.name, reader.read(t.name, mesh, layout)});
+  return tensors;
+}
+
 }  // namespace dtensor

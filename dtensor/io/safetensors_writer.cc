@@ -198,4 +198,16 @@ void SafetensorsWriter::barrier() {
                 .what = &path_});
 }
 
+void save_safetensors(const std::string& path,
+                      const std::vector<NamedTensor>& tensors) {
+  DT_CHECK(!tensors.empty(), "safetensors",
+           "no tensor is to be saved in {}; pass one or more", path);
+  std::vector<TensorInfo> infos;
+  for (const auto& [name, x] : tensors)
+    infos.push_back({name, x.dtype(), x.shape()});
+  SafetensorsWriter writer(tensors[0].tensor.mesh(), path, std::move(infos));
+  for (const auto& [name, x] : tensors) writer.write(name, x);
+  writer.finish();
+}
+
 }  // namespace dtensor

@@ -66,6 +66,27 @@ Tensor counting(const Shape& shape, DType t = DType::kF32) {
   return out;
 }
 
+TEST_F(Safetensors, SavesAndLoadsAList) {
+  on("a=3", [&](const Mesh& m) {
+    const auto x = DistTensor::from_global(counting({5, 2}), m, "S0"),
+               n = DistTensor::from_global(counting({4}, DType::kI64), m, {});
+    save_safetensors(path_, {{"x", x}, {"n", n}});
+    const std::vector<NamedTensor> back = load_safetensors(path_, m, "S0");
+    ASSERT_EQ(back.size(), 2);
+    for (const auto& [name, tensor] : back) {
+      const DistTensor& want = name == "n" ? n : x;
+      EXPECT_EQ(tensor.dtype(), want.dtype());
+      EXPECT_EQ(tensor.layout().to_string(m), "S0");
+      EXPECT_EQ(values(tensor), values(want));
+    }
+    EXPECT_EQ(error_of([&] { save_safetensors(path_, {}); }),
+              "[safetensors] no tensor is to be saved in " + path_ +
+                  "; pass one or more");
+  });
+  on("a=2",
+     [&](const Mesh& m) { EXPECT_EQ(load_safetensors(path_, m).size(), 2); });
+}
+
 TEST_F(Safetensors, EveryLayoutOnEveryMesh) {
   const Shape shape = {5, 6, 3};
   const std::pair<const char*, const char*> cases[] = {
