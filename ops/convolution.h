@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/per_dimension.h"
 
 namespace dtensor {
 
@@ -41,13 +42,13 @@ class Padding {
 
 struct ConvOptions {
   // For each dimension of space, or one number for all of them.
-  std::vector<int64_t> stride = {1};
+  PerDimension stride = 1;
   Padding padding = 0;
-  std::vector<int64_t> dilation = {1};
+  PerDimension dilation = 1;
   int64_t groups = 1;
   // For transposed convolutions: how many elements the result is longer at the
   // end of each dimension. Must be less than the stride or the dilation.
-  std::vector<int64_t> output_padding = {0};
+  PerDimension output_padding = 0;
 };
 
 // x [b, c, space...] or [c, space...], weight [o, c / groups, kernel...], bias

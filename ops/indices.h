@@ -8,8 +8,10 @@
 //   x[{rows, Slice()}]             x[rows, :], with a tensor of indices
 //   x[mask]                        x[mask], with a tensor of bools
 //
-// As these select, index_put(x, {0, Slice(1)}, y) returns x with other elements
-// there, and index_put_() writes them in place (by_index.h).
+// A list has an index for each dimension: x[{0, 1}] is x[0, 1], and x[[0, 1]]
+// is x[tensor({0, 1}, x.mesh())]. As these select, index_put(x, {0, Slice(1)},
+// y) returns x with other elements there, and index_put_() writes them in place
+// (embedding.h).
 #pragma once
 #include <concepts>
 #include <cstdint>

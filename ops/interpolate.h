@@ -2,10 +2,12 @@
 // Resizing and sampling images, as torch.nn.functional has them. Every rank of
 // the mesh calls these functions. Tensors are floats.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/per_dimension.h"
 
 namespace dtensor {
 
@@ -22,7 +24,7 @@ enum class Interpolation : uint8_t {
 struct InterpolateOptions {
   // Either the sizes of the space of the result, or its sizes divided by those
   // of x. Each list has a number for each dimension of space, or one for all.
-  std::vector<int64_t> size = {};
+  PerDimension size = {};
   std::vector<double> scale_factor = {};
   Interpolation mode = Interpolation::kNearest;
   // For kLinear and kCubic. Whether the centers of the first and last elements
@@ -42,6 +44,11 @@ struct InterpolateOptions {
 // Throws Error if a size would be 0, or for an option that the mode does not
 // have.
 DistTensor interpolate(const DistTensor& x, const InterpolateOptions&);
+// To the nearest elements.
+template <std::integral I>
+DistTensor interpolate(const DistTensor& x, I size) {
+  return interpolate(x, InterpolateOptions{.size = int64_t{size}});
+}
 
 // Where grid_sample() takes elements that are outside of x.
 enum class GridPadding : uint8_t {

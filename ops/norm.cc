@@ -11,6 +11,7 @@
 #include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/scopes.h"
 
@@ -337,6 +338,24 @@ DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma,
   return apply1(forward_op(true, Of::kInput),
                 {x, weight_or(gamma, 1, x), weight_or(beta, 0, x)},
                 NormArgs{eps});
+}
+
+DistTensor layer_norm(const DistTensor& x, const Shape& normalized,
+                      const DistTensor& gamma, const DistTensor& beta,
+                      double eps) {
+  check_defined("layer_norm", x);
+  const int first = x.ndim() - normalized.size();
+  bool fits = first >= 0 && !normalized.empty();
+  for (int d = 0; fits && d < normalized.size(); ++d)
+    fits = x.size(first + d) == normalized[d];
+  DT_CHECK(fits, "layer_norm",
+           "{} does not end with the dimensions {}; pass its last sizes",
+           x.spec()->to_string(), to_string(normalized));
+  const auto flat = [](const DistTensor& w) {
+    return w.defined() ? flatten(w) : w;
+  };
+  return reshape(layer_norm(flatten(x, first), flat(gamma), flat(beta), eps),
+                 x.shape());
 }
 
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma, double eps) {

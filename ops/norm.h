@@ -14,6 +14,11 @@ namespace dtensor {
 // undefined, gamma is 1 and beta is 0.
 DistTensor layer_norm(const DistTensor& x, const DistTensor& gamma = {},
                       const DistTensor& beta = {}, double eps = 1e-5);
+// torch's form, over the last dimensions, which have these sizes; so have gamma
+// and beta. Moves x if several dimensions are merged and any of them is split.
+DistTensor layer_norm(const DistTensor& x, const Shape& normalized,
+                      const DistTensor& gamma = {}, const DistTensor& beta = {},
+                      double eps = 1e-5);
 // x / sqrt(mean of squares + eps) * gamma.
 DistTensor rms_norm(const DistTensor& x, const DistTensor& gamma = {},
                     double eps = 1e-6);

@@ -375,82 +375,73 @@ DistTensor avg_pool(std::string_view op, int space, const DistTensor& given,
 
 }  // namespace
 
-DistTensor max_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor max_pool1d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& o) {
   return max_pool("max_pool1d", 1, x, window, o, false).first;
 }
-DistTensor max_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor max_pool2d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& o) {
   return max_pool("max_pool2d", 2, x, window, o, false).first;
 }
-DistTensor max_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor max_pool3d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& o) {
   return max_pool("max_pool3d", 3, x, window, o, false).first;
 }
-DistTensor avg_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor avg_pool1d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& o) {
   return avg_pool("avg_pool1d", 1, x, window, o);
 }
-DistTensor avg_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor avg_pool2d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& o) {
   return avg_pool("avg_pool2d", 2, x, window, o);
 }
-DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor avg_pool3d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& o) {
   return avg_pool("avg_pool3d", 3, x, window, o);
 }
 
 std::pair<DistTensor, DistTensor> max_pool1d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& window,
-    const PoolOptions& o) {
+    const DistTensor& x, const PerDimension& window, const PoolOptions& o) {
   return max_pool("max_pool1d_with_indices", 1, x, window, o, true);
 }
 std::pair<DistTensor, DistTensor> max_pool2d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& window,
-    const PoolOptions& o) {
+    const DistTensor& x, const PerDimension& window, const PoolOptions& o) {
   return max_pool("max_pool2d_with_indices", 2, x, window, o, true);
 }
 std::pair<DistTensor, DistTensor> max_pool3d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& window,
-    const PoolOptions& o) {
+    const DistTensor& x, const PerDimension& window, const PoolOptions& o) {
   return max_pool("max_pool3d_with_indices", 3, x, window, o, true);
 }
-DistTensor adaptive_avg_pool1d(const DistTensor& x,
-                               const std::vector<int64_t>& size) {
+DistTensor adaptive_avg_pool1d(const DistTensor& x, const PerDimension& size) {
   return adaptive_avg_pool("adaptive_avg_pool1d", 1, x, size);
 }
-DistTensor adaptive_avg_pool2d(const DistTensor& x,
-                               const std::vector<int64_t>& size) {
+DistTensor adaptive_avg_pool2d(const DistTensor& x, const PerDimension& size) {
   return adaptive_avg_pool("adaptive_avg_pool2d", 2, x, size);
 }
-DistTensor adaptive_avg_pool3d(const DistTensor& x,
-                               const std::vector<int64_t>& size) {
+DistTensor adaptive_avg_pool3d(const DistTensor& x, const PerDimension& size) {
   return adaptive_avg_pool("adaptive_avg_pool3d", 3, x, size);
 }
-DistTensor adaptive_max_pool1d(const DistTensor& x,
-                               const std::vector<int64_t>& size) {
+DistTensor adaptive_max_pool1d(const DistTensor& x, const PerDimension& size) {
   return adaptive_max_pool("adaptive_max_pool1d", 1, x, size, false).first;
 }
-DistTensor adaptive_max_pool2d(const DistTensor& x,
-                               const std::vector<int64_t>& size) {
+DistTensor adaptive_max_pool2d(const DistTensor& x, const PerDimension& size) {
   return adaptive_max_pool("adaptive_max_pool2d", 2, x, size, false).first;
 }
-DistTensor adaptive_max_pool3d(const DistTensor& x,
-                               const std::vector<int64_t>& size) {
+DistTensor adaptive_max_pool3d(const DistTensor& x, const PerDimension& size) {
   return adaptive_max_pool("adaptive_max_pool3d", 3, x, size, false).first;
 }
 std::pair<DistTensor, DistTensor> adaptive_max_pool1d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& size) {
+    const DistTensor& x, const PerDimension& size) {
   return adaptive_max_pool("adaptive_max_pool1d_with_indices", 1, x, size,
                            true);
 }
 std::pair<DistTensor, DistTensor> adaptive_max_pool2d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& size) {
+    const DistTensor& x, const PerDimension& size) {
   return adaptive_max_pool("adaptive_max_pool2d_with_indices", 2, x, size,
                            true);
 }
 std::pair<DistTensor, DistTensor> adaptive_max_pool3d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& size) {
+    const DistTensor& x, const PerDimension& size) {
   return adaptive_max_pool("adaptive_max_pool3d_with_indices", 3, x, size,
                            true);
 }

@@ -6,18 +6,18 @@
 #pragma once
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/per_dimension.h"
 
 namespace dtensor {
 
 // Each list has a number for each dimension of space, or one for all of them.
 // An option that the function does not have is an Error.
 struct PoolOptions {
-  std::vector<int64_t> stride = {};     // by default the sizes of the windows
-  std::vector<int64_t> padding = {0};   // on both sides; at most half a window
-  std::vector<int64_t> dilation = {1};  // for max_pool only
+  PerDimension stride = {};   // by default the sizes of the windows
+  PerDimension padding = 0;   // on both sides; at most half a window
+  PerDimension dilation = 1;  // for max_pool only
   // Rounds the number of windows up instead of down, if the last one begins in
   // x or in the padding before it.
   bool ceil_mode = false;
@@ -31,31 +31,28 @@ struct PoolOptions {
 // these sizes, [b, c, out...], where out = (space + 2 * padding - dilation *
 // (window - 1) - 1) / stride + 1 in each dimension. Padding counts as -inf. The
 // gradient goes to the first of equal elements. Floats, i32 and i64.
-DistTensor max_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor max_pool1d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& = {});
-DistTensor max_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor max_pool2d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& = {});
-DistTensor max_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor max_pool3d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& = {});
 
 // The same, and the index in the flat space of x of each element that was taken
 // (i64).
 std::pair<DistTensor, DistTensor> max_pool1d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& window,
-    const PoolOptions& = {});
+    const DistTensor& x, const PerDimension& window, const PoolOptions& = {});
 std::pair<DistTensor, DistTensor> max_pool2d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& window,
-    const PoolOptions& = {});
+    const DistTensor& x, const PerDimension& window, const PoolOptions& = {});
 std::pair<DistTensor, DistTensor> max_pool3d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& window,
-    const PoolOptions& = {});
+    const DistTensor& x, const PerDimension& window, const PoolOptions& = {});
 
 // The mean of each window; padding counts as 0. Integers round towards 0.
-DistTensor avg_pool1d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor avg_pool1d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& = {});
-DistTensor avg_pool2d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor avg_pool2d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& = {});
-DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor avg_pool3d(const DistTensor& x, const PerDimension& window,
                       const PoolOptions& = {});
 
 // ---- Adaptive pools ----
@@ -66,26 +63,20 @@ DistTensor avg_pool3d(const DistTensor& x, const std::vector<int64_t>& window,
 // of space, or one for all of them; -1 keeps the size of x. Floats only.
 
 // A mean over all of a split dimension is a partial mean.
-DistTensor adaptive_avg_pool1d(const DistTensor& x,
-                               const std::vector<int64_t>& size);
-DistTensor adaptive_avg_pool2d(const DistTensor& x,
-                               const std::vector<int64_t>& size);
-DistTensor adaptive_avg_pool3d(const DistTensor& x,
-                               const std::vector<int64_t>& size);
+DistTensor adaptive_avg_pool1d(const DistTensor& x, const PerDimension& size);
+DistTensor adaptive_avg_pool2d(const DistTensor& x, const PerDimension& size);
+DistTensor adaptive_avg_pool3d(const DistTensor& x, const PerDimension& size);
 
 // The gradient goes to the first of equal elements. The indices are those of
 // max_pool1d_with_indices().
-DistTensor adaptive_max_pool1d(const DistTensor& x,
-                               const std::vector<int64_t>& size);
-DistTensor adaptive_max_pool2d(const DistTensor& x,
-                               const std::vector<int64_t>& size);
-DistTensor adaptive_max_pool3d(const DistTensor& x,
-                               const std::vector<int64_t>& size);
+DistTensor adaptive_max_pool1d(const DistTensor& x, const PerDimension& size);
+DistTensor adaptive_max_pool2d(const DistTensor& x, const PerDimension& size);
+DistTensor adaptive_max_pool3d(const DistTensor& x, const PerDimension& size);
 std::pair<DistTensor, DistTensor> adaptive_max_pool1d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& size);
+    const DistTensor& x, const PerDimension& size);
 std::pair<DistTensor, DistTensor> adaptive_max_pool2d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& size);
+    const DistTensor& x, const PerDimension& size);
 std::pair<DistTensor, DistTensor> adaptive_max_pool3d_with_indices(
-    const DistTensor& x, const std::vector<int64_t>& size);
+    const DistTensor& x, const PerDimension& size);
 
 }  // namespace dtensor

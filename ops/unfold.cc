@@ -126,7 +126,7 @@ Shape windows_in(std::string_view op, const UnfoldArgs& a, const Shape& size) {
 
 }  // namespace
 
-DistTensor unfold(const DistTensor& given, const std::vector<int64_t>& window,
+DistTensor unfold(const DistTensor& given, const PerDimension& window,
                   const UnfoldOptions& o) {
   return with_batch(given, 2, "unfold", [&](const DistTensor& x) {
     UnfoldArgs a = args_of("unfold", window, o);
@@ -137,8 +137,8 @@ DistTensor unfold(const DistTensor& given, const std::vector<int64_t>& window,
   });
 }
 
-DistTensor fold(const DistTensor& given, const std::vector<int64_t>& size,
-                const std::vector<int64_t>& window, const UnfoldOptions& o) {
+DistTensor fold(const DistTensor& given, const PerDimension& size,
+                const PerDimension& window, const UnfoldOptions& o) {
   return with_batch(given, 1, "fold", [&](const DistTensor& x) {
     UnfoldArgs a = args_of("fold", window, o);
     a.size = per_dimension(size, 2, "the size", 1, "fold");

@@ -9,29 +9,29 @@
 // of fold() are moved as well, since windows [h, w] become one dimension.
 #pragma once
 #include <cstdint>
-#include <vector>
 
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/per_dimension.h"
 
 namespace dtensor {
 
 // Each list has a number for each of the two dimensions of space, or one for
 // both. `padding` are zeros on both sides.
 struct UnfoldOptions {
-  std::vector<int64_t> dilation = {1};
-  std::vector<int64_t> padding = {0};
-  std::vector<int64_t> stride = {1};
+  PerDimension dilation = 1;
+  PerDimension padding = 0;
+  PerDimension stride = 1;
 };
 
 // x [b, c, h, w] or [c, h, w] -> [b, c * taps, windows]: the elements of each
 // window of these sizes, where `taps` is the number of elements of a window.
 // Floats, i32 and i64. Throws Error if there is no window.
-DistTensor unfold(const DistTensor& x, const std::vector<int64_t>& window,
+DistTensor unfold(const DistTensor& x, const PerDimension& window,
                   const UnfoldOptions& = {});
 // x [b, c * taps, windows] or [c * taps, windows] -> [b, c, size...]: adds each
 // element of each window to the element of the image from which unfold() takes
 // it. Throws Error if an image of this size has another number of windows.
-DistTensor fold(const DistTensor& x, const std::vector<int64_t>& size,
-                const std::vector<int64_t>& window, const UnfoldOptions& = {});
+DistTensor fold(const DistTensor& x, const PerDimension& size,
+                const PerDimension& window, const UnfoldOptions& = {});
 
 }  // namespace dtensor

@@ -37,6 +37,15 @@ TEST(OtherNames, AreTheFunctions) {
     EXPECT_EQ(tensor({1.5, 2.}, mesh).to_string(), "f32[2](R) [1.5, 2]");
     EXPECT_EQ(empty({3, 2}, mesh, "S0", DType::kBF16).spec()->to_string(),
               "bf16[3, 2](S0)");
+    same(layer_norm(x, {4}, x[0], y[1]), layer_norm(x, x[0], y[1]));
+    const DistTensor image = randn({2, 3, 4, 6}, mesh, "S0", DType::kF64),
+                     flat = reshape(image, {2, 3, 24});
+    same(reshape(layer_norm(image, {4, 6}, image[{0, 0}]), {2, 3, 24}),
+         layer_norm(flat, flat[{0, 0}]));
+    same(max_pool2d(image, 2), max_pool2d(image, {2, 2}, {.stride = {2, 2}}));
+    same(avg_pool2d(image, {2, 3}, {.stride = 1}),
+         avg_pool2d(image, {2, 3}, {.stride = {1, 1}}));
+    same(interpolate(image, 2), interpolate(image, {.size = {2, 2}}));
     const DistTensor q = randn({2, 3, 5, 4}, mesh, "S1", DType::kF64),
                      k = randn({2, 3, 7, 4}, mesh, "S1", DType::kF64);
     const auto turned = [](const DistTensor& t) { return transpose(t, 1, 2); };
@@ -48,6 +57,15 @@ TEST(OtherNames, AreTheFunctions) {
     same(turned(scaled_dot_product_attention(q, q, q, {}, {.causal = true})),
          attention(turned(q), turned(q), turned(q), {.causal = true}));
   });
+}
+
+TEST(OtherNames, Errors) {
+  EXPECT_EQ(error_of(2,
+                     [](const Mesh& mesh) {
+                       layer_norm(ones({2, 3, 4}, mesh), Shape{2, 4});
+                     }),
+            "[layer_norm] f32[2, 3, 4](R) does not end with the dimensions [2, "
+            "4]; pass its last sizes");
 }
 
 }  // namespace
