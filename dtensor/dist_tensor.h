@@ -57,7 +57,7 @@ class DistTensor : public TensorMethods {
   // its part. Sends nothing by default. The next collective within the mesh on
   // the tensor, or on a result computed from it, throws Error if ranks passed
   // different values in up to 64 elements (unless RunOptions::device is set).
-  // With RunOptions::check_inputs, from_global() compares all elements itself.
+  // With RunOptions::check, from_global() compares all elements itself.
   static DistTensor from_global(const Tensor&, const Mesh&, const Placements&);
   // Makes a tensor from each rank's own part `local`, which is undefined on a
   // rank outside the mesh. Throws Error if its shape, type or device does not
