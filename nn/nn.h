@@ -10,6 +10,7 @@
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/module.h"
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/nn/parameter.h"
 #include "dtensor/nn/pipeline.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SGD and AdamW, as in torch.optim. The update is local: a rank updates the
+// The base class of SGD and AdamW. The update is local: a rank updates the
 // part of each parameter that it has in the layout of the gradient
 // (DistTensor::set_grad_layout(); by default the parameter's own), with
 // optimizer state in the same layout. A rank outside a parameter's mesh has no
@@ -151,43 +151,6 @@ class Optimizer {
   std::optional<double> replay_lr_;
 };
 
-struct SGDOptions {
-  double momentum = 0;
-  double weight_decay = 0;
-  bool nesterov = false;
-};
-
-class SGD : public Optimizer {
- public:
-  explicit SGD(const ParameterGroups&, const SGDOptions& = {});
-
- private:
-  std::string_view kernel_name() const override { return "sgd"; }
-  void update(const Update&) override;
-  std::array<double, kRates> rates(double lr, int64_t step) const override;
-  SGDOptions options_;
-};
-
-// Weight decay applies to every parameter unless its group says otherwise, as
-// in torch; see decay_matrices().
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.01;
-};
-
-class AdamW : public Optimizer {
- public:
-  explicit AdamW(const ParameterGroups&, const AdamWOptions& = {});
-
- private:
-  std::string_view kernel_name() const override { return "adamw"; }
-  void update(const Update&) override;
-  std::array<double, kRates> rates(double lr, int64_t step) const override;
-  AdamWOptions options_;
-};
-
 // ---- Clipping by the global norm ----
 
 // Two f64 scalars in device memory; the host does not wait for them.
@@ -229,21 +192,5 @@ double global_norm(const std::vector<DistTensor>& grads);
 // the same. REQUIRES: max_norm >= 0.
 double clip_scale(double norm, double max_norm,
                   bool error_if_nonfinite = false);
-
-// ---- The learning-rate schedule ----
-
-// Linear warm-up, then half a cosine down to floor * lr.
-struct CosineSchedule {
-  double lr = 1e-3;
-  int64_t steps = 1;
-  int64_t warmup = -1;  // steps; -1: min(10, steps / 10)
-  double floor = 0.1;
-
-  // The rate at step 0, 1, ..., steps - 1:
-  //   step < warmup   lr * (step + 1) / warmup
-  //   afterwards      lr * (floor + (1 - floor) * (1 + cos(pi * t)) / 2), with
-  //                   t = (step - warmup) / (steps - warmup)
-  double at(int64_t step) const;
-};
 
 }  // namespace dtensor::nn

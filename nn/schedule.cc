@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/trainer.h"
 
 namespace dtensor::nn {
 

@@ -17,7 +17,7 @@
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/nn/pipeline_model.h"
 #include "dtensor/nn/step_checks.h"
 #include "dtensor/ops/create.h"

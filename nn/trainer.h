@@ -46,10 +46,24 @@ using Batches = std::function<Batch(int64_t step)>;
 using Loss = std::function<DistTensor(const DistTensor& inputs,
                                       const DistTensor& targets)>;
 
+// Linear warm-up, then half a cosine down to floor * lr.
+struct CosineSchedule {
+  double lr = 1e-3;
+  int64_t steps = 1;
+  int64_t warmup = -1;  // steps; -1: min(10, steps / 10)
+  double floor = 0.1;
+
+  // The rate at step 0, 1, ..., steps - 1:
+  //   step < warmup   lr * (step + 1) / warmup
+  //   afterwards      lr * (floor + (1 - floor) * (1 + cos(pi * t)) / 2), with
+  //                   t = (step - warmup) / (steps - warmup)
+  double at(int64_t step) const;
+};
+
 struct TrainerOptions {
   int64_t steps = 1000;
   // AdamW's largest learning rate. The rate warms up to it and then falls, as
-  // CosineSchedule (optimizer.h) says for these three members.
+  // CosineSchedule says for these three members.
   double lr = 1e-3;
   int64_t lr_steps = 0;  // 0: `steps`, or those of a training that is resumed
   int64_t warmup = -1;   // steps; -1: see CosineSchedule::warmup

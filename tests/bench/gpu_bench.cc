@@ -28,7 +28,7 @@
 #include "dtensor/graph.h"
 #include "dtensor/nn/engine.h"
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"

@@ -25,7 +25,7 @@
 #include "dtensor/comm/tcp/tcp_rendezvous.h"
 #include "dtensor/interrupt.h"
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "tests/dtensor/device/recording_device.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"

@@ -11,7 +11,7 @@
 
 #include "dtensor/comm_table.h"
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/rank_context.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/placement/error.h"

@@ -11,6 +11,7 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/losses.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/trainer.h"
 
 namespace dtensor::nn {
 namespace {

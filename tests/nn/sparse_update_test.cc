@@ -13,7 +13,7 @@
 #include "dtensor/allocator.h"
 #include "dtensor/autograd.h"
 #include "dtensor/comm_event.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/observer.h"
 #include "dtensor/ops/by_index.h"
 #include "dtensor/ops/contraction.h"

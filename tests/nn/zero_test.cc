@@ -10,7 +10,7 @@
 #include "dtensor/allocator.h"
 #include "dtensor/comm_event.h"
 #include "dtensor/nn/layers.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/nn/parallel.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
