@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/nn/optimizers.h"
+#include "dtensor/nn/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -10,9 +9,10 @@
 #include "dtensor/autograd.h"
 #include "dtensor/capture.h"
 #include "dtensor/gather.h"
+#include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
-#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/region.h"
@@ -23,19 +23,6 @@
 
 namespace dtensor::nn {
 namespace {
-
-// Runs a kernel on this rank's device and stream.
-template <class Kernel>
-void run_kernel(const Kernel& kernel) {
-  const RankContext& context = RankContext::current();
-  kernels_of(*context.device).run(context.stream, kernel);
-}
-
-// Refuses options out of range; the names are those of torch.
-void check_options(const char* what, double value, double below) {
-  DT_CHECK(value >= 0 && value < below, "optimizer",
-           "{} is {}; it must be at least 0 and below {}", what, value, below);
-}
 
 // Whether grad_spec() cuts at most one box out of the part that each rank
 // holds. Then updated_part() is a view of that part.
@@ -70,11 +57,85 @@ IntervalList rows_here(const DistTensor& p) {
   return spec->region(RankContext::current().coordinate(spec->mesh())).at(0);
 }
 
-DistTensor zeros_like(const DistTensor& p, DType t) {
-  const Spec* spec = p.grad_spec()->with(t);
-  const Tensor part = updated_part(p);
-  return DistTensor::wrap(
-      part.defined() ? Tensor::full(part.shape(), t, 0) : Tensor(), spec);
+// The value that an update starts from: of a half float the master, else the
+// parameter. The handle is a new one, so that copies which operators keep with
+// it go when the update ends.
+DistTensor value_of(const DistTensor& p, const DistTensor& master) {
+  return master.defined() ? master.detach()
+                          : DistTensor::wrap(updated_part(p), p.grad_spec());
+}
+
+// Checks the states that a class has made for a parameter, and gives each
+// memory of its own.
+void own(std::vector<NamedTensor>& states, const std::string& parameter,
+         const Mesh& mesh) {
+  std::set<std::string_view> names = {"master", "step"};
+  for (auto& [name, value] : states) {
+    DT_CHECK(!name.empty() && name.find('.') == name.npos &&
+                 names.insert(name).second,
+             "optimizer",
+             "a state of {} is called \"{}\"; give each a name of its own, "
+             "without dots, and other than master and step",
+             parameter, name);
+    DT_CHECK(value.defined() && value.mesh() == mesh &&
+                 value.dtype() != DType::kBool,
+             "optimizer",
+             "the state {} of {} is {}; make a number tensor on the "
+             "parameter's mesh {}",
+             name, parameter,
+             value.defined()
+                 ? value.spec()->to_string() + " on " + value.mesh().to_string()
+                 : "undefined",
+             mesh.to_string());
+    Layout layout = value.layout();
+    layout.partials.clear();
+    value = relayout(value, value.spec()->with(layout));
+    if (!value.here()) continue;
+    const Tensor& part = value.local();
+    const bool shared =
+        value.impl().use_count() > 1 || part.storage().use_count() > 1;
+    value = DistTensor::wrap(shared || !part.contiguous() ? part.clone() : part,
+                             value.spec());
+  }
+}
+
+// Brings the new values of parameter `name` and its states to the layouts of
+// the old ones. Then copies them there, unless `skip`.
+void replace(const std::string& name, const std::vector<DistTensor>& old,
+             std::vector<DistTensor> now, bool skip) {
+  std::vector<SpecRef> to;
+  for (size_t k = 0; k < old.size(); ++k) {
+    const Spec* spec = old[k].spec();
+    DT_CHECK(now[k].defined() && now[k].mesh() == spec->mesh() &&
+                 now[k].shape() == spec->shape() &&
+                 is_float(now[k].dtype()) == is_float(spec->dtype()),
+             "optimizer",
+             "the update of {} gives {} {}, but it must be {} on {} in any "
+             "layout",
+             name, k ? "a state that is" : "a value that is",
+             now[k].defined() ? now[k].spec()->to_string() + " on " +
+                                    now[k].mesh().to_string()
+                              : "undefined",
+             spec->to_string(), spec->mesh().to_string());
+    to.push_back(spec->with(now[k].dtype()));
+  }
+  relayout(now, to);
+  if (skip) return;
+  // A new value may be a view of an old one. Copy it before that is written to.
+  std::vector<Tensor> parts;
+  for (size_t k = 0; k < old.size(); ++k) {
+    const Tensor &from = now[k].local(), &there = old[k].local();
+    const bool same = from.storage() == there.storage() &&
+                      from.data() == there.data() &&
+                      from.strides() == there.strides();
+    const bool view = std::any_of(old.begin(), old.end(), [&](const auto& o) {
+      return o.local().storage() == from.storage();
+    });
+    parts.push_back(same ? Tensor() : view ? from.clone() : from);
+  }
+  for (size_t k = 0; k < old.size(); ++k)
+    if (parts[k].defined())
+      old[k].local().copy_from(converted(parts[k], old[k].dtype()));
 }
 
 // A copy of the parameter in f32.
@@ -158,7 +219,7 @@ class Optimizer::Batches {
     copied_ = 0;
     for (Batch& b : all_) {
       if (b.parts.empty()) continue;
-      of_.update(
+      of_.update_parts(
           {b.param, b.grad, b.parts, options_.grad_scale,
            options_.clip.defined() ? options_.clip.ptr<double>() : nullptr});
       RankContext& context = RankContext::current();
@@ -194,8 +255,8 @@ class Optimizer::Batches {
       };
       touches(MemoryKind::kParameters, k.p);
       touches(MemoryKind::kGradients, k.grad);
-      for (const DistTensor& s : k.slot->state)
-        touches(MemoryKind::kState, s.local());
+      for (const NamedTensor& s : k.slot->states)
+        touches(MemoryKind::kState, s.tensor.local());
       if (k.slot->master.defined())
         touches(MemoryKind::kState, k.slot->master.local());
     }
@@ -208,18 +269,45 @@ class Optimizer::Batches {
   int64_t copied_ = 0;  // bytes
 };
 
+void Optimizer::check_option(std::string_view name, double value,
+                             double below) {
+  DT_CHECK(value >= 0 && value < below, "optimizer",
+           "{} is {}; it must be at least 0 and below {}", name, value, below);
+}
+
+DistTensor& ParameterUpdate::state(std::string_view name) {
+  std::string names;
+  for (NamedTensor& s : states) {
+    if (s.name == name) return s.tensor;
+    names += (names.empty() ? "" : ", ") + s.name;
+  }
+  fail("optimizer", "a parameter {} has no state {}; its states are: {}",
+       parameter.spec()->to_string(), name, names.empty() ? "none" : names);
+}
+
 Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
-                     std::vector<std::string> state)
-    : state_names_(std::move(state)) {
+                     const std::vector<std::string>& state)
+    : Optimizer(groups, weight_decay, [&](const DistTensor& value) {
+        std::vector<NamedTensor> zeros;
+        for (const std::string& name : state)
+          zeros.push_back({name, zeros_like(value)});
+        return zeros;
+      }) {
+  by_operators_ = false;
+}
+
+Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
+                     States states) {
+  const NoGrad no_grad;
   const Scoped<MemoryKind> kind(RankContext::current().memory_kind,
                                 MemoryKind::kState);
   std::set<std::string> names;
   std::map<const DistTensor::Impl*, std::string> listed;
   std::set<std::pair<const Spec*, const Spec*>> cut;  // of parameters so far
   for (const ParameterGroup& group : groups.groups()) {
-    check_options("lr_scale", group.lr_scale, 1e300);
+    check_option("lr_scale", group.lr_scale, 1e300);
     const double decay = group.weight_decay.value_or(weight_decay);
-    check_options("weight decay", decay, 1e300);
+    check_option("weight decay", decay, 1e300);
     for (const auto& [name, p] : group.parameters) {
       DT_CHECK(is_float(p.dtype()), "optimizer",
                "parameter {} is {}, but only floats can be updated; leave it "
@@ -242,9 +330,9 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                "twice; list it once",
                first->second, name, p.spec()->to_string());
       Slot slot{name, group.lr_scale, decay, {}, {}};
-      for (size_t i = 0; i < state_names_.size(); ++i)
-        slot.state.push_back(zeros_like(p, kernels::stat_of(p.dtype())));
       if (is_half_float(p.dtype())) slot.master = master_of(p);
+      if (states) slot.states = states(value_of(p, slot.master));
+      own(slot.states, name, p.mesh());
       slot.version = p.impl()->version();
       slots_.push_back(std::move(slot));
       parameters_.push_back(p);
@@ -267,6 +355,10 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     const Spec* g = grads[i].spec();
     const DistTensor ids = rows_of(options, i);
     if (ids.defined()) {
+      DT_CHECK(!by_operators_, "optimizer",
+               "rows of {} are given, but an update by operators is one of all "
+               "rows; leave UpdateOptions::rows out, or use SGD or AdamW",
+               slots_[i].name);
       DT_CHECK(
           p->ndim() == 2, "optimizer",
           "rows of {} are given, but it is {}; pass rows only for a matrix",
@@ -299,12 +391,21 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   const Scoped<std::string> phase(context.phase, "update");
   const TraceSpan span(context, "update");
   end_gather_step(context);
-  const Tensor rates = context.capture && !options.skip
-                           ? rates_of_replays(options.lr)
-                           : Tensor();
-  if (!rates.defined() && !options.skip) ++steps_;
+  if (by_operators_)
+    update_by_operators(grads, options);
+  else
+    update_by_kernels(grads, options);
+  gather_updated(options);
+}
+
+void Optimizer::update_by_kernels(const std::vector<DistTensor>& grads,
+                                  const UpdateOptions& options) {
+  if (options.skip) return;
+  const Tensor rates =
+      RankContext::current().capture ? rates_of_replays(options.lr) : Tensor();
+  if (!rates.defined()) ++steps_;
   Batches batches(*this, options);
-  for (size_t i = 0; i < grads.size() && !options.skip; ++i) {
+  for (size_t i = 0; i < grads.size(); ++i) {
     Slot& slot = slots_[i];
     if (!rates.defined()) ++slot.step;
     const Tensor p = updated_part(parameters_[i]);
@@ -314,8 +415,9 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
     if (!rates.defined()) refresh_master(slot, parameters_[i], p);
     const uint64_t before = p.storage()->version();
     const auto state = [&](size_t k) -> void* {
-      return k < slot.state.size() ? slot.state[k].local().mutable_data()
-                                   : nullptr;
+      return k < slot.states.size()
+                 ? slot.states[k].tensor.local().mutable_data()
+                 : nullptr;
     };
     const DistTensor rows = rows_of(options, i);
     const bool in_place = rows.defined() && p.strides()[1] == 1;
@@ -338,7 +440,52 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
         rows.defined() ? rows_here(parameters_[i]) : IntervalList());
   }
   batches.update();
-  gather_updated(options);
+}
+
+void Optimizer::update_by_operators(const std::vector<DistTensor>& grads,
+                                    const UpdateOptions& options) {
+  DT_CHECK(!RankContext::current().capture, "optimizer",
+           "an update by operators cannot be in a graph's step, because its "
+           "rate and its step number would not change; step without a graph "
+           "(in a Trainer, leave cuda_graph out), or use SGD or AdamW");
+  const NoGrad no_grad;
+  if (!options.skip) ++steps_;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    Slot& slot = slots_[i];
+    const DistTensor& p = parameters_[i];
+    const int64_t step = slot.step + 1;
+    if (!options.skip) slot.step = step;
+    if (!p.here()) continue;
+    const Tensor part = updated_part(p);
+    refresh_master(slot, p, part);
+    ParameterUpdate u{.parameter = value_of(p, slot.master),
+                      .gradient = grads[i].detach(),
+                      .lr = options.lr * slot.lr_scale,
+                      .weight_decay = slot.weight_decay,
+                      .step = step,
+                      .states = {}};
+    const DType type = u.parameter.dtype();
+    u.gradient = cast(u.gradient, type);
+    if (options.grad_scale != 1) u.gradient = u.gradient * options.grad_scale;
+    if (options.clip.defined())
+      u.gradient = u.gradient *
+                   DistTensor::wrap(converted(options.clip, type).reshape({}),
+                                    Spec::replicated(p.mesh(), {}, type));
+    for (const auto& [name, value] : slot.states)
+      u.states.push_back({name, value.detach()});
+    // The tensors to write to, and their new values.
+    std::vector<DistTensor> old = {u.parameter}, now = {update(u)};
+    for (size_t k = 0; k < slot.states.size(); ++k) {
+      old.push_back(slot.states[k].tensor);
+      now.push_back(u.states[k].tensor);
+    }
+    u = {};
+    const uint64_t before = part.storage()->version();
+    replace(slot.name, old, std::move(now), options.skip);
+    if (slot.master.defined() && !options.skip)
+      part.copy_from(converted(slot.master.local(), p.dtype()));
+    slot.version += part.storage()->version() - before;
+  }
 }
 
 void Optimizer::refresh_master(Slot& slot, const DistTensor& p,
@@ -419,9 +566,8 @@ std::vector<OptimizerState> Optimizer::state() const {
   std::vector<OptimizerState> all;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& slot = slots_[i];
-    for (size_t k = 0; k < state_names_.size(); ++k)
-      all.push_back(
-          {slot.name + "." + state_names_[k], slot.state[k], parameters_[i]});
+    for (const NamedTensor& s : slot.states)
+      all.push_back({slot.name + "." + s.name, s.tensor, parameters_[i]});
     if (slot.master.defined()) {
       // The master lacks values that a program has written to the parameter
       // since the last update.
@@ -478,7 +624,7 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
   steps_ = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    for (const DistTensor& s : slot.state) take(s);
+    for (const NamedTensor& s : slot.states) take(s.tensor);
     if (slot.master.defined()) take(slot.master);
     slot.version = parameters_[i].impl()->version();
     const Tensor& step = here[at++].impl()->part();
@@ -487,52 +633,18 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
   }
 }
 
-SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
-    : Optimizer(parameters, options.weight_decay,
-                options.momentum == 0
-                    ? std::vector<std::string>{}
-                    : std::vector<std::string>{"momentum_buffer"}),
-      options_(options) {
-  check_options("momentum", options.momentum, 1);
+DistTensor Optimizer::update(ParameterUpdate&) {
+  fail("optimizer",
+       "a class of optimizers was made with states, but does not override "
+       "update(); override it, or call the constructor for a kernel");
 }
 
-void SGD::update(const Update& u) {
-  run_kernel(kernels::Sgd{.param_type = u.param,
-                          .grad_type = u.grad,
-                          .momentum = options_.momentum,
-                          .nesterov = options_.nesterov,
-                          .grad_scale = u.grad_scale,
-                          .clip = u.clip,
-                          .parts = u.parts});
+void Optimizer::update_parts(const Parts&) {
+  fail("optimizer",
+       "a class of optimizers was made for a kernel, but does not override "
+       "update_parts(); override it, or update()");
 }
 
-std::array<double, Optimizer::kRates> SGD::rates(double lr, int64_t) const {
-  return {lr};
-}
-
-AdamW::AdamW(const ParameterGroups& parameters, const AdamWOptions& options)
-    : Optimizer(parameters, options.weight_decay, {"exp_avg", "exp_avg_sq"}),
-      options_(options) {
-  check_options("beta1", options.beta1, 1);
-  check_options("beta2", options.beta2, 1);
-  check_options("eps", options.eps, 1e300);
-}
-
-void AdamW::update(const Update& u) {
-  run_kernel(kernels::AdamW{.param_type = u.param,
-                            .grad_type = u.grad,
-                            .beta1 = options_.beta1,
-                            .beta2 = options_.beta2,
-                            .eps = options_.eps,
-                            .grad_scale = u.grad_scale,
-                            .clip = u.clip,
-                            .parts = u.parts});
-}
-
-std::array<double, Optimizer::kRates> AdamW::rates(double lr,
-                                                   int64_t step) const {
-  const auto t = static_cast<double>(step);
-  return {lr, 1 - std::pow(options_.beta1, t), 1 - std::pow(options_.beta2, t)};
-}
+Optimizer::Rates Optimizer::rates(double lr, int64_t) const { return {lr}; }
 
 }  // namespace dtensor::nn

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base class of SGD and AdamW. The update is local: a rank updates the
-// part of each parameter that it has in the layout of the gradient
-// (DistTensor::set_grad_layout(); by default the parameter's own), with
-// optimizer state in the same layout. A rank outside a parameter's mesh has no
-// part of it and does not update it.
+// The base class of optimizers; those of torch.optim are in optimizers.h. A
+// rank updates the part of each parameter that it has in the layout of the
+// gradient (DistTensor::set_grad_layout(); by default the parameter's own). A
+// rank outside a parameter's mesh has no part of it and does not update it.
+//
+// SGD and AdamW update all parameters by one kernel each. Other classes, those
+// of programs too, write the update of one parameter with operators: see
+// Optimizer::update().
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,8 +34,9 @@ struct UpdateOptions {
   // underflowing in f16; grad_scaler.h chooses s.
   double grad_scale = 1;
   Tensor clip = {};  // a further factor: GradNorm::clip, in device memory
-  // If true, no parameter, state or step count changes. Updated parts are still
-  // sent, so that the messages of a step do not depend on its data.
+  // If true, no parameter, state or step count changes. Messages are the same,
+  // so that those of a step do not depend on its data: updated parts are sent,
+  // and an update by operators is computed and dropped.
   bool skip = false;
   // If rows[i] is defined, the update of parameter i, a matrix [v, h], is
   // sparse (step()). May be shorter than the list of gradients.
@@ -46,6 +51,21 @@ struct OptimizerState {
   DistTensor parameter = {};
 };
 
+// One parameter's update, as Optimizer::update() gets it. `parameter`,
+// `gradient` and, as a rule, the states are f64 if the parameter is, else f32,
+// in the layout of the parameter's grad_spec().
+struct ParameterUpdate {
+  DistTensor parameter;     // its value; that of the master for bf16 and f16
+  DistTensor gradient;      // times UpdateOptions::grad_scale and clip
+  double lr, weight_decay;  // those of the parameter's group
+  int64_t step;             // 1 in the first update
+  std::vector<NamedTensor> states;
+
+  // The state of this name. Assign a tensor to it to change the state; the old
+  // tensor must not be written to. Throws Error if there is no such state.
+  DistTensor& state(std::string_view name);
+};
+
 // The parameters may lie on several meshes. Constructors throw Error if a
 // parameter is not of a float type, if one is listed twice, if two have the
 // same name, or for an option out of range.
@@ -57,11 +77,12 @@ class Optimizer {
 
   // Makes one update. grads[i] is the gradient of parameter i, in the layout of
   // its grad_spec() (as grad() returns it), and in the parameter's type or f32;
-  // throws Error otherwise. Nothing is sent, unless ranks hold more of a
-  // parameter than the part that they update. The parts are then gathered,
-  // those of several parameters in one exchange, in phase "update", and step()
-  // is collective. If a program has written to a parameter since the last
-  // update (a load), this update starts from the written value.
+  // throws Error otherwise. Nothing is sent, except by the operators of
+  // update(), and unless ranks hold more of a parameter than the part that they
+  // update. The parts are then gathered, those of several parameters in one
+  // exchange. The phase is "update". step() is collective if it sends. If a
+  // program has written to a parameter since the last update (a load), this
+  // update starts from the written value.
   //
   // In a sparse update, grads[i] is the gradient of the rows of parameter i
   // that rows[i] lists: distinct ids, i64 [u], replicated. It is [u, h], and
@@ -79,6 +100,9 @@ class Optimizer {
   // increments the step count and uses the rate of set_replay_lr(), or
   // options.lr if that was never called. The optimizer must live as long as the
   // graph.
+  //
+  // An update by operators is neither sparse nor in a graph's step; step()
+  // throws Error.
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
   // Sets the learning rate of later replays.
   void set_replay_lr(double lr) { replay_lr_ = lr; }
@@ -89,12 +113,11 @@ class Optimizer {
   int64_t steps() const { return steps_; }
 
   // The state that the next update depends on besides the parameters: for each
-  // parameter, in its gradient's layout, torch's "exp_avg" and "exp_avg_sq"
-  // (AdamW) or "momentum_buffer" (SGD with momentum), in f64 for f64 and else
-  // in f32; "master", the f32 copy of a bf16 or f16 parameter; and "step", an
-  // i64 scalar. The next update changes these tensors, which are the
-  // optimizer's own. Only "step", and the master of a parameter that a program
-  // has written to since the last update, are copies.
+  // parameter, its states, such as AdamW's "exp_avg" and "exp_avg_sq", under
+  // torch's names; "master", the f32 copy of a bf16 or f16 parameter in its
+  // gradient's layout; and "step", an i64 scalar. The next update changes these
+  // tensors, which are the optimizer's own. Only "step", and the master of a
+  // parameter that a program has written to since the last update, are copies.
   std::vector<OptimizerState> state() const;
   // Loads state values in any layout and on any mesh of the run. Floats may
   // have any float type. Throws Error, with nothing changed, if values are
@@ -103,16 +126,38 @@ class Optimizer {
   void load_state(const std::vector<OptimizerState>&);
 
  protected:
-  // `weight_decay` is used for groups without their own. `state` names further
-  // tensors of each parameter's shape, initially zero.
-  Optimizer(const ParameterGroups&, double weight_decay,
-            std::vector<std::string> state);
+  // Throws Error unless 0 <= value < below.
+  static void check_option(std::string_view name, double value, double below);
 
+  // ---- For a class whose update is written with operators ----
+
+  // Returns a parameter's states with their initial values, given its value as
+  // in ParameterUpdate. They may differ in shape from the parameter, and
+  // between parameters. An operator gives them a layout that follows from the
+  // parameter's: {{"exp_avg", zeros_like(p)}}. Partial ones are reduced.
+  using States = std::function<std::vector<NamedTensor>(const DistTensor& p)>;
+  // `weight_decay` is used for groups without their own. Throws Error for a
+  // state on another mesh, or with an empty name, a name with a dot, or one
+  // that occurs twice or is "master" or "step".
+  Optimizer(const ParameterGroups&, double weight_decay, States);
+  // Returns the new value of one parameter, and sets its new states. Each may
+  // have any layout; it is brought to that of the old one. Called inside NoGrad
+  // for one parameter after the other, on all ranks of its mesh. Nothing is
+  // sent unless an operator sends, and element-wise operators do not. Throws
+  // Error if a value has another shape or mesh than the old one, or another
+  // kind of type.
+  virtual DistTensor update(ParameterUpdate&);
+
+  // ---- For a class with a kernel ----
+
+  // `state` names further tensors of each parameter's shape, initially zero.
+  Optimizer(const ParameterGroups&, double weight_decay,
+            const std::vector<std::string>& state);
   // An update of parameters of one type with gradients of one type. Parts are
   // contiguous and not empty; some may be updated in some rows only.
   // OptimPart::m and v point to the first and the second of the tensors that
   // the constructor's `state` names.
-  struct Update {
+  struct Parts {
     DType param, grad;
     std::span<const kernels::OptimPart> parts;
     double grad_scale;
@@ -121,17 +166,18 @@ class Optimizer {
   // The name of the update's kernel for observers (KernelRan).
   virtual std::string_view kernel_name() const { return "optimizer"; }
   // Applies one update. In a dry run parts have no data.
-  virtual void update(const Update&) = 0;
-  // The values of OptimPart::rates for one step of a parameter.
+  virtual void update_parts(const Parts&);
+  // The values of OptimPart::rates for one step of a parameter; by default lr.
   static constexpr size_t kRates = 3;
-  virtual std::array<double, kRates> rates(double lr, int64_t step) const = 0;
+  using Rates = std::array<double, kRates>;
+  virtual Rates rates(double lr, int64_t step) const;
 
  private:
   class Batches;
   struct Slot {
     std::string name;
     double lr_scale, weight_decay;
-    std::vector<DistTensor> state;
+    std::vector<NamedTensor> states;
     DistTensor master;  // the f32 copy of a bf16 or f16 parameter
     // The parameter's version when the master last equalled the parameter.
     uint64_t version = 0;
@@ -140,13 +186,17 @@ class Optimizer {
   // Copies the parameter to its master if a program has written to the
   // parameter since the last update.
   static void refresh_master(Slot&, const DistTensor&, const Tensor& part);
+  void update_by_kernels(const std::vector<DistTensor>& grads,
+                         const UpdateOptions&);
+  void update_by_operators(const std::vector<DistTensor>& grads,
+                           const UpdateOptions&);
   Tensor rates_of_replays(double lr);
   void begin_replay(const Tensor& rates, double lr);
   void gather_updated(const UpdateOptions&);
 
   std::vector<DistTensor> parameters_;
   std::vector<Slot> slots_;
-  std::vector<std::string> state_names_;
+  bool by_operators_ = true;
   int64_t steps_ = 0;
   std::optional<double> replay_lr_;
 };

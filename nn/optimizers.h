@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SGD and AdamW, as in torch.optim.
 #pragma once
-#include <array>
 #include <string_view>
 
 #include "dtensor/nn/optimizer.h"
@@ -20,8 +19,7 @@ class SGD : public Optimizer {
 
  private:
   std::string_view kernel_name() const override { return "sgd"; }
-  void update(const Update&) override;
-  std::array<double, kRates> rates(double lr, int64_t step) const override;
+  void update_parts(const Parts&) override;
   SGDOptions options_;
 };
 
@@ -40,8 +38,8 @@ class AdamW : public Optimizer {
 
  private:
   std::string_view kernel_name() const override { return "adamw"; }
-  void update(const Update&) override;
-  std::array<double, kRates> rates(double lr, int64_t step) const override;
+  void update_parts(const Parts&) override;
+  Rates rates(double lr, int64_t step) const override;
   AdamWOptions options_;
 };
 
