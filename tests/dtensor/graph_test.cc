@@ -234,6 +234,17 @@ TEST(Graph, WhatAStepMayNotDo) {
       "make them one after the other");
   EXPECT_EQ(error_of("dp=1", true,
                      [](const Mesh& mesh) {
+                       const DistTensor p = ones({2}, mesh).as_parameter();
+                       const DistTensor g = ones({2}, mesh);
+                       Lion lion({p});
+                       Graph graph([&] { lion.step({g}, {}); });
+                     }),
+            "[optimizer] an update by operators cannot be in a graph's step, "
+            "because its rate and its step number would not change; step "
+            "without a graph (in a Trainer, leave cuda_graph out), or use SGD "
+            "or AdamW");
+  EXPECT_EQ(error_of("dp=1", true,
+                     [](const Mesh& mesh) {
                        randn({2}, mesh);
                        Graph graph([&] {
                          manual_seed(3);

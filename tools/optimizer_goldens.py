@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what torch.optim makes of five steps, for tests/nn/optimizers_test.cc.
+
+  tools/optimizer_goldens.py >tests/nn/optimizers.json
+
+Needs torch 2.9 or later. Everything is f64. The test has the same parameters
+and gradients: see value() below.
+"""
+
+import json
+import math
+import sys
+
+import torch
+from torch.optim import _muon
+
+SHAPES = {"all": [[7, 5], [5], [2, 3, 4]], "matrices": [[7, 5], [4, 9]]}
+STEPS = 5
+CASES = [
+    ("adam", "Adam", dict(lr=0.1)),
+    ("adam_all", "Adam", dict(lr=0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1,
+                              amsgrad=True, maximize=True)),
+    ("adamw", "AdamW", dict(lr=0.1)),
+    ("adagrad", "Adagrad", dict(lr=0.1)),
+    ("adagrad_all", "Adagrad", dict(lr=0.1, lr_decay=0.3, weight_decay=0.1, eps=1e-3,
+                                    initial_accumulator_value=0.2, maximize=True)),
+    ("rmsprop", "RMSprop", dict(lr=0.01)),
+    ("rmsprop_all", "RMSprop", dict(lr=0.01, alpha=0.9, eps=1e-3, weight_decay=0.1,
+                                    momentum=0.8, centered=True, maximize=True)),
+    ("lion", None, dict(lr=0.1)),
+    ("lion_all", None, dict(lr=0.1, betas=(0.8, 0.9), weight_decay=0.1)),
+    ("adafactor", "Adafactor", dict(lr=0.01)),
+    ("adafactor_all", "Adafactor", dict(lr=0.3, beta2_decay=-0.5, eps=(0.1, 0.2), d=1.5,
+                                        weight_decay=0.1, maximize=True)),
+    ("muon", "Muon", dict(lr=0.1)),
+    ("muon_all", "Muon", dict(lr=0.1, weight_decay=0.2, momentum=0.8, nesterov=False,
+                              ns_coefficients=(3, -4, 1.5), eps=1e-3, ns_steps=3,
+                              adjust_lr_fn="match_rms_adamw")),
+]
+
+
+class Lion(torch.optim.Optimizer):
+    """The update of Chen et al., arXiv 2302.06675, program 1."""
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                update = torch.sign(b1 * m + (1 - b1) * p.grad)
+                p.sub_(group["lr"] * (update + group["weight_decay"] * p))
+                self.state[p]["exp_avg"] = b2 * m + (1 - b2) * p.grad
+
+
+def in_f64(function):
+    """torch's Newton-Schulz converts to bf16; this is its text without that."""
+    import inspect
+    text = inspect.getsource(function).replace("torch.bfloat16", "grad.dtype")
+    exec(compile(text, "muon", "exec"), vars(_muon))  # replaces the function
+
+
+def value(shape, parameter, step):
+    """Parameter `parameter` (step 0), or its gradient of step 1, 2, ..."""
+    n = math.prod(shape)
+    x = [math.sin(0.13 * i * i + 0.7 * i * step + 1.3 * step + 0.5 * parameter + 0.1)
+         for i in range(n)]
+    return torch.tensor(x, dtype=torch.float64).reshape(shape)
+
+
+def main():
+    in_f64(_muon._zeropower_via_newtonschulz)
+    out = []
+    for name, kind, options in CASES:
+        shapes = SHAPES["matrices" if kind == "Muon" else "all"]
+        params = [value(s, i, 0).requires_grad_() for i, s in enumerate(shapes)]
+        optimizer = (getattr(torch.optim, kind) if kind else Lion)(params, **options)
+        for step in range(1, STEPS + 1):
+            for i, p in enumerate(params):
+                p.grad = value(shapes[i], i, step)
+            optimizer.step()
+        tensors = {}
+        for i, p in enumerate(params):
+            tensors[str(i)] = p.detach().flatten().tolist()
+            for key, state in optimizer.state[p].items():
+                if torch.is_tensor(state) and key != "step":
+                    tensors[f"{i}.{key}"] = state.flatten().tolist()
+        out.append(json.dumps({"name": name, "shapes": shapes, "tensors": tensors}))
+    sys.stdout.write("[\n" + ",\n".join(out) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
