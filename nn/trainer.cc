@@ -89,6 +89,19 @@ std::string to_text(const CheckpointValue* value) {
   return std::visit(text, *value);
 }
 
+std::unique_ptr<Optimizer> make_optimizer(const Module& model,
+                                          const TrainerOptions& options) {
+  const ParameterGroups groups = decay_matrices(model.named_parameters());
+  if (!options.optimizer)
+    return std::make_unique<AdamW>(
+        groups, AdamWOptions{.weight_decay = options.weight_decay});
+  std::unique_ptr<Optimizer> made = options.optimizer(groups);
+  DT_CHECK(made, "trainer",
+           "the function `optimizer` returned null; return an optimizer of the "
+           "given parameters, or leave it out");
+  return made;
+}
+
 GradScalerOptions scaler_options(double loss_scale) {
   GradScalerOptions options{.enabled = loss_scale > 0};
   if (options.enabled) options.init_scale = loss_scale;
@@ -113,7 +126,7 @@ class Trainer::Engine {
   const Loss loss;
   TrainerOptions options;
   const Mesh mesh;
-  AdamW optimizer;
+  const std::unique_ptr<Optimizer> optimizer;
   GradScaler scaler;
   int64_t next = 0, data_position = 0;
   // Whether this trainer resumed or saved the folder's latest checkpoint.
@@ -164,8 +177,7 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       loss(std::move(l)),
       options(std::move(o)),
       mesh(m.mesh()),
-      optimizer(decay_matrices(m.named_parameters()),
-                {.weight_decay = options.weight_decay}),
+      optimizer(make_optimizer(m, options)),
       scaler(scaler_options(options.loss_scale)),
       first_mesh_(mesh),
       last_mesh_(mesh),
@@ -204,7 +216,7 @@ void Trainer::Engine::make_pipeline() {
   const std::vector<PipelineStage> stages = pipeline_stages(
       *language, cut,
       [this](int64_t m) { return targets_[static_cast<size_t>(m)]; });
-  for (const DistTensor& p : optimizer.parameters())
+  for (const DistTensor& p : optimizer->parameters())
     for (size_t s = 0; s < stages.size(); ++s)
       for (size_t k = 0; k < stages[s].parameters.size(); ++k)
         if (stages[s].parameters[k].same_as(p)) places_.emplace_back(s, k);
@@ -250,7 +262,7 @@ std::vector<DistTensor> Trainer::Engine::gradients(
                              .bucket_bytes = zero() == 1 ? 0 : bucket_bytes_,
                              .add_to = std::move(sum)};
     grad_options.wire_dtype = options.wire_dtype;
-    sum = grad(part, optimizer.parameters(), std::move(grad_options));
+    sum = grad(part, optimizer->parameters(), std::move(grad_options));
     const NoGrad no_grad;
     const DistTensor weighted =
         micros_ == 1 ? part.detach() : part.detach() * share;
@@ -295,7 +307,7 @@ Tensor Trainer::Engine::run(const MicroBatches& micro_batches, double lr) {
       pipeline_ ? pipeline_gradients(micro_batches, total)
                 : gradients(micro_batches, total);
   const GradNorm norm = grad_norm(grads, options.clip, 1 / scaler.get_scale());
-  scaler.step(optimizer, grads, {.lr = lr, .clip = norm.clip}, norm);
+  scaler.step(*optimizer, grads, {.lr = lr, .clip = norm.clip}, norm);
   scaler.update();
   const Scoped<std::string> phase(RankContext::current().phase, "report");
   const Tensor report = Tensor::empty({2}, DType::kF64);
@@ -322,7 +334,7 @@ Tensor Trainer::Engine::replay(const Batch& batch, double lr) {
       report_ =
           run([&](int64_t m) { return windows_[static_cast<size_t>(m)]; }, lr);
     });
-  optimizer.set_replay_lr(lr);
+  optimizer->set_replay_lr(lr);
   graph_->replay();
   return report_;
 }
@@ -340,11 +352,11 @@ StepResult Trainer::Engine::step(const Batches& batches) {
            "micro-batches are {}, {} and {}; give each input a target, and "
            "each micro-batch an input",
            next, rows, batch.targets.shape()[0], micros_);
-  const double lr = CosineSchedule{.lr = options.lr,
-                                   .steps = options.lr_steps ? options.lr_steps
-                                                             : options.steps,
-                                   .warmup = options.warmup}
-                        .at(next);
+  const CosineSchedule cosine{
+      .lr = options.lr,
+      .steps = options.lr_steps ? options.lr_steps : options.steps,
+      .warmup = options.warmup};
+  const double lr = options.rate ? options.rate(next) : cosine.at(next);
   // After this many steps, all plans exist, and so does the order in which ZeRO
   // stage 3 gathers ahead.
   constexpr int64_t kBeforeGraph = 2;
@@ -528,7 +540,7 @@ void Trainer::save() const {
   CheckpointValues values = e.options.data;
   values[kLrSteps] = e.options.lr_steps ? e.options.lr_steps : e.options.steps;
   values.merge(e.scaler.state());
-  save_checkpoint(e.options.checkpoints, e.model, e.optimizer,
+  save_checkpoint(e.options.checkpoints, e.model, *e.optimizer,
                   {.step = e.next,
                    .data_position = e.data_position,
                    .values = std::move(values)},
@@ -538,7 +550,7 @@ void Trainer::save() const {
 
 void Trainer::load(const std::string& checkpoint) {
   Engine& e = *engine_;
-  const TrainingState at = load_checkpoint(checkpoint, e.model, e.optimizer);
+  const TrainingState at = load_checkpoint(checkpoint, e.model, *e.optimizer);
   e.scaler.load_state(at.values);
   e.data_position = at.data_position;
   e.next = at.step;
@@ -546,7 +558,7 @@ void Trainer::load(const std::string& checkpoint) {
 
 void Trainer::check_copies() const {
   std::vector<NamedTensor> all = engine_->model.named_parameters();
-  for (const OptimizerState& s : engine_->optimizer.state())
+  for (const OptimizerState& s : engine_->optimizer->state())
     all.push_back({s.name, s.value});
   check_replicas(all);
 }
@@ -582,56 +594,6 @@ Prediction Trainer::predict(const Batches& batches,
   return p;
 }
 
-// The rank with the largest part of a batch, for each position along pp. Of
-// ranks with equally large parts, the last. (In zig-zag order, the last rank
-// does not always have the most items of a sequence.)
-static std::vector<int64_t> largest_ranks(const Mesh& mesh,
-                                          const Shape& inputs) {
-  const Layout windows = inputs.size() == 2
-                             ? batch_layout(mesh, inputs)
-                             : batch_placements(mesh).resolve(mesh, inputs);
-  struct Largest {
-    int64_t items = -1, rank = 0;
-  };
-  std::map<int64_t, Largest> at;  // by position
-  const int stages = axis_that(kSplitsStages, mesh);
-  for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
-    const Coord c = mesh.coordinate(r);
-    const int64_t place = stages < 0 ? 0 : c[stages];
-    IntervalList items;
-    windows.dims[inputs.size() - 1].intervals(mesh, c, items);
-    if (const int64_t n = length(items); n >= at[place].items)
-      at[place] = {n, mesh.world_rank(r)};
-  }
-  std::vector<int64_t> ranks;
-  for (const auto& [place, largest] : at) ranks.push_back(largest.rank);
-  return ranks;
-}
-
-Prediction predict(const RunOptions& options, const Shape& inputs,
-                   const std::function<Prediction(Runtime&)>& on_rank) {
-  RunOptions dry = options;
-  dry.dry_run = true;
-  const Mesh mesh = options.mesh.empty() ? Mesh({{"ranks", options.world}})
-                                         : Mesh::parse(options.mesh);
-  Prediction all;
-  std::vector<Totals> totals;
-  for (const int64_t rank : largest_ranks(mesh, inputs))
-    run(dry, [&](Runtime& rt) {
-      rt.context().world_rank = rank;
-      Prediction p = on_rank(rt);
-      all.parameter_bytes = std::max(all.parameter_bytes, p.parameter_bytes);
-      all.parameters = p.parameters;
-      totals.push_back(std::move(p));
-    });
-  static_cast<Totals&>(all) = merge(totals);
-  return all;
-}
-
-void check_agreement(const Prediction& predicted, const TrainingReport& ran) {
-  check_agreement(comm_rows(predicted.events), comm_rows(ran.events));
-}
-
 void check_resume(std::string_view where, const std::string& checkpoint,
                   TrainerOptions& options) {
   const CheckpointValues saved =
@@ -643,7 +605,7 @@ void check_resume(std::string_view where, const std::string& checkpoint,
              "was saved with, so that training goes on with the same data",
              checkpoint, name, to_text(before), to_text(&now));
   }
-  if (options.lr_steps) return;
+  if (options.lr_steps || options.rate) return;
   const CheckpointValue* steps = find(saved, kLrSteps);
   const auto* before = steps ? std::get_if<int64_t>(steps) : nullptr;
   DT_CHECK(before, where,

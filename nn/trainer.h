@@ -33,6 +33,8 @@ namespace dtensor::nn {
 
 class LanguageModel;
 class Module;
+class Optimizer;
+class ParameterGroups;
 
 // A batch: row r of both tensors is one example. Every rank passes the whole
 // batch, and keeps the rows that the mesh gives it.
@@ -60,15 +62,24 @@ struct CosineSchedule {
   double at(int64_t step) const;
 };
 
+// Makes an optimizer, given decay_matrices() of the model's parameters. It need
+// not take all of them.
+using MakeOptimizer =
+    std::function<std::unique_ptr<Optimizer>(const ParameterGroups&)>;
+
 struct TrainerOptions {
   int64_t steps = 1000;
-  // AdamW's largest learning rate. The rate warms up to it and then falls, as
+  // The largest learning rate. The rate warms up to it and then falls, as
   // CosineSchedule says for these three members.
   double lr = 1e-3;
   int64_t lr_steps = 0;  // 0: `steps`, or those of a training that is resumed
   int64_t warmup = -1;   // steps; -1: see CosineSchedule::warmup
-  double weight_decay = 0.01;  // of matrices; see decay_matrices()
-  double clip = 1;             // the largest norm of the gradient; 0: no limit
+  // The rate of step 0, 1, ..., in place of the three members above.
+  std::function<double(int64_t step)> rate = {};
+  // AdamW with this weight decay of matrices, if not set.
+  MakeOptimizer optimizer = {};
+  double weight_decay = 0.01;
+  double clip = 1;  // the largest norm of the gradient; 0: no limit
   // A step cuts its batch into this many parts and adds their gradients, each
   // weighted by the part's share of the rows.
   int64_t micro_batches = 1;
@@ -81,7 +92,8 @@ struct TrainerOptions {
   // lists, it is a module that owns parameters.)
   int64_t gather_budget = -1;
   // Whether the trainer's third step becomes a graph (dtensor/graph.h), which
-  // later steps replay. Leave it off for a pipeline or with a loss scale.
+  // later steps replay. Leave it off for a pipeline, with a loss scale, or for
+  // an optimizer that updates by operators.
   bool cuda_graph = false;
   // The schedule of a language model on a mesh with an axis pp. Its number of
   // micro-batches replaces `micro_batches`. The default is 1F1B.

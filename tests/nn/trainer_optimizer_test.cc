@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Trainer with an optimizer and a rate of the program's own trains as on one
+// rank, on every mesh, and saves, resumes and predicts as with its own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/io/checkpoint.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizers.h"
+#include "dtensor/nn/trainer.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using testing::error_of;
+
+std::unique_ptr<LanguageModel> tiny_gpt(const Mesh& mesh, int stage,
+                                        DType dtype) {
+  const ModelConfig config{.layers = 2,
+                           .hidden = 12,
+                           .heads = 3,
+                           .seq = 8,
+                           .vocab = 17,
+                           .dtype = dtype};
+  return make_model(config, mesh,
+                    zero(default_plan(config, mesh), stage, "dp"));
+}
+
+Batch tokens(int64_t step) {
+  std::vector<int64_t> in, out;
+  for (int64_t i = 0; i < 6 * 8; ++i) {
+    in.push_back((step * 7 + i * i) % 17);
+    out.push_back((in.back() + 1) % 17);
+  }
+  return {Tensor::from({6, 8}, in.data()), Tensor::from({6, 8}, out.data())};
+}
+
+// Muon for the matrices of the blocks, and AdamW for all other parameters.
+std::unique_ptr<Optimizer> muon(const ParameterGroups& groups) {
+  std::vector<NamedParameter> blocks, others;
+  for (const ParameterGroup& group : groups.groups())
+    for (const NamedParameter& p : group.parameters) {
+      const bool in_block =
+          p.tensor.ndim() == 2 && p.name.find(".h.") != std::string::npos;
+      (in_block ? blocks : others).push_back(p);
+    }
+  EXPECT_FALSE(blocks.empty());
+  return std::make_unique<Muon>(blocks, MuonOptions{}, others);
+}
+
+template <class O>
+std::unique_ptr<Optimizer> make(const ParameterGroups& groups) {
+  return std::make_unique<O>(groups);
+}
+
+struct Kind {
+  const char* name;
+  MakeOptimizer make;
+};
+const Kind kKinds[] = {
+    {"adafactor", make<Adafactor>}, {"lion", make<Lion>}, {"muon", muon}};
+
+TrainerOptions options_of(const Kind& kind, const std::string& folder) {
+  return {
+      .steps = 6,
+      .rate = [](int64_t step) { return 0.01 / static_cast<double>(1 + step); },
+      .optimizer = kind.make,
+      .micro_batches = 2,
+      .checkpoints = folder,
+      .save_every = 3,
+      .check_copies_every = 2,
+      .progress = false};
+}
+
+// The losses of a training, which may go on from a checkpoint.
+std::vector<double> losses(const std::string& mesh, int stage,
+                           const TrainerOptions& options, bool resume) {
+  std::vector<double> all;
+  RunOptions run_options;
+  run_options.mesh = mesh;
+  run_options.world = Mesh::parse(mesh).num_ranks();
+  run(run_options, [&](Runtime& rt) {
+    const auto model = tiny_gpt(rt.mesh(), stage, DType::kF64);
+    Trainer trainer(*model, options);
+    if (resume) trainer.resume();
+    const TrainingReport report = trainer.train(tokens);
+    if (rt.rank() == 0)
+      for (const StepResult& r : report.steps) all.push_back(r.loss);
+  });
+  return all;
+}
+
+TEST(TrainerOptimizer, TrainsAndResumesAsOnOneRank) {
+  for (const Kind& kind : kKinds) {
+    const auto fresh = [&] {
+      const std::string folder =
+          ::testing::TempDir() + "/optimizer-" + kind.name;
+      std::filesystem::remove_all(folder);
+      return folder;
+    };
+    const std::vector<double> one =
+        losses("dp=1", 0, options_of(kind, fresh()), false);
+    ASSERT_EQ(one.size(), 6u);
+    for (const auto& [mesh, stage] : {std::pair{"dp=2", 0},
+                                      {"dp=2", 1},
+                                      {"dp=3", 2},
+                                      {"dp=3", 3},
+                                      {"dp=2,tp=2", 3},
+                                      {"pp=2,dp=2", 1}}) {
+      const TrainerOptions options = options_of(kind, fresh());
+      const std::vector<double> found = losses(mesh, stage, options, false);
+      ASSERT_EQ(found.size(), 6u);
+      for (size_t i = 0; i < 6; ++i)
+        EXPECT_NEAR(found[i], one[i], 1e-9) << kind.name << mesh << stage << i;
+      // Go on from the third step, on another mesh.
+      std::filesystem::remove_all(options.checkpoints + "/step-00000006");
+      const std::vector<double> rest = losses("tp=3", 0, options, true);
+      ASSERT_EQ(rest.size(), 3u);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(rest[i], one[3 + i], 1e-9) << kind.name << mesh << stage;
+    }
+  }
+}
+
+TEST(TrainerOptimizer, ADryRunPredictsTheStep) {
+  for (const Kind& kind : kKinds)
+    for (const auto& [mesh, stage] : {std::pair{"dp=2,tp=2", 3}, {"dp=4", 1}}) {
+      RunOptions options;
+      options.world = 4;
+      options.mesh = mesh;
+      TrainerOptions training = options_of(kind, "");
+      training.check_copies_every = 0;
+      const Prediction predicted = predict(options, {6, 8}, [&](Runtime& rt) {
+        const auto model = tiny_gpt(rt.mesh(), stage, DType::kF32);
+        return Trainer(*model, training).predict(tokens);
+      });
+      run(options, [&](Runtime& rt) {
+        const auto model = tiny_gpt(rt.mesh(), stage, DType::kF32);
+        const TrainingReport report = Trainer(*model, training).train(tokens);
+        EXPECT_EQ(error_of([&] { check_agreement(predicted, report); }),
+                  "no error")
+            << kind.name << mesh;
+        const auto state = static_cast<size_t>(MemoryKind::kState);
+        EXPECT_EQ(report.memory.kinds[state], predicted.memory.kinds[state]);
+      });
+    }
+}
+
+// The first scales overflow. The steps that are skipped send as many bytes as
+// others, which train() checks.
+TEST(TrainerOptimizer, ALossScaleSkipsSteps) {
+  for (const Kind& kind : kKinds)
+    run(2, [&](Runtime& rt) {
+      const auto model = tiny_gpt(rt.mesh({{"dp", 2}}), 1, DType::kF16);
+      TrainerOptions options = options_of(kind, "");
+      options.loss_scale = 1 << 19;
+      const TrainingReport report = Trainer(*model, options).train(tokens);
+      EXPECT_TRUE(report.steps[0].skipped) << kind.name;
+      EXPECT_FALSE(report.steps[5].skipped) << kind.name;
+    });
+}
+
+TEST(TrainerOptimizer, MayTakeAFewParametersOrNone) {
+  run(2, [&](Runtime& rt) {
+    const auto model = tiny_gpt(rt.mesh({{"dp", 2}}), 0, DType::kF32);
+    const DistTensor head = model->parameter("transformer.ln_f.weight"),
+                     other = model->parameter("transformer.wte.weight");
+    const auto before = head.local().to_doubles(),
+               frozen = other.local().to_doubles();
+    Trainer trainer(*model, {.optimizer = [&](const ParameterGroups&) {
+      return std::make_unique<Adam>(ParameterGroups({head}));
+    }});
+    trainer.step(tokens);
+    EXPECT_NE(head.local().to_doubles(), before);
+    EXPECT_EQ(other.local().to_doubles(), frozen);
+    EXPECT_EQ(error_of([&] {
+                Trainer(*model, {.optimizer = [](const ParameterGroups&) {
+                  return std::unique_ptr<Optimizer>();
+                }});
+              }),
+              "[trainer] the function `optimizer` returned null; return an "
+              "optimizer of the given parameters, or leave it out");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::nn
