@@ -93,11 +93,10 @@ T convolution(A a) {
   return {f(a.tensor(0), a.tensor(1), bias, o)};
 }
 
-using PoolFunction = DistTensor (*)(const DistTensor&,
-                                    const std::vector<int64_t>&,
+using PoolFunction = DistTensor (*)(const DistTensor&, const PerDimension&,
                                     const PoolOptions&);
 using PoolWithIndices = std::pair<DistTensor, DistTensor> (*)(
-    const DistTensor&, const std::vector<int64_t>&, const PoolOptions&);
+    const DistTensor&, const PerDimension&, const PoolOptions&);
 template <PoolFunction f, PoolWithIndices with_indices = nullptr>
 T pool(A a) {
   constexpr bool averages = with_indices == nullptr;

@@ -22,7 +22,7 @@ std::vector<int64_t> kept_sizes(A a) {
   return sizes;
 }
 
-template <DistTensor (*f)(const DistTensor&, const std::vector<int64_t>&)>
+template <DistTensor (*f)(const DistTensor&, const PerDimension&)>
 T adaptive(A a) {
   return {f(a.tensor(0), kept_sizes(a))};
 }
