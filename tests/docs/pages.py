@@ -17,7 +17,9 @@ A fence ```cpp holds C++. With an "int main" it is a program, which runs without
 arguments. The others of a page are one function's body, run on four ranks, with
 `Runtime& rt` and `const Mesh mesh` (dp=2,tp=2); below "<!-- namespace scope -->"
 they stand in front of that function. Below "<!-- from PATH -->" a fence quotes
-lines of a file, with "..." between parts, and is not compiled.
+lines of a file, with "..." between parts, and is not compiled. Below
+"<!-- compiled -->" stands a table. The code in the second cell of each row is
+compiled at that place of the page, but not run.
 """
 
 import os
@@ -30,7 +32,8 @@ from dataclasses import dataclass
 
 # The longest that one command may take.
 SECONDS = 120
-MARK = re.compile(r"\s*<!-- (not run|from|namespace scope)(?::? ([^>]*?))? ?-->$")
+MARK = re.compile(r"\s*<!-- (not run|from|namespace scope|compiled)"
+                  r"(?::? ([^>]*?))? ?-->$")
 PROGRAM = re.compile(r"bazel run (?:-c opt )?//(?:examples)?:(\w+)(?: --(?= |$))?")
 
 
@@ -39,7 +42,7 @@ class Fence:
     page: str
     line: int  # of its first line of text
     language: str
-    mark: str  # "not run", "from", "namespace scope" or ""
+    mark: str  # "not run", "from", "namespace scope", "compiled" or ""
     value: str  # of the mark
     text: list
 
@@ -57,6 +60,14 @@ def fences(page):
                 open_.text.append(line)
         elif line.strip().startswith("```"):
             open_ = Fence(page, number + 1, line.strip()[3:], *mark, [])
+        elif mark[0] == "compiled" and line.startswith("|"):
+            # A | in code is written as \|.
+            cells = re.split(r"(?<!\\)\|", line)
+            code = "; ".join(re.findall("`([^`]+)`", cells[2]))
+            if code:
+                code = code.replace("\\|", "|")
+                found.append(Fence(page, number, "cpp", "compiled", "",
+                                   ["(void)[&] { %s; };" % code]))
         elif match := MARK.match(line):
             mark = match[1], (match[2] or "").strip()
         elif line.strip():
@@ -119,6 +130,7 @@ def snippets(pages):
         '#pragma GCC diagnostic ignored "-Wunused-variable"',
         '#pragma GCC diagnostic ignored "-Wunused-but-set-variable"',
         '#pragma GCC diagnostic ignored "-Wunused-function"',
+        '#pragma GCC diagnostic ignored "-Wunused-value"',
         *bodies, "TEST(Pages, Count) {",
         f'  std::printf("{count} snippets compiled\\n");', "}", ""])
 

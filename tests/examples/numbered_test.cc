@@ -154,6 +154,13 @@ TEST(Numbered, ByHand) {
                   {"loss by hand 1.210819, by layouts 1.210819\n"});
 }
 
+// Each rank reads its rows of 5 batches of 10, and nothing else.
+TEST(Numbered, Data) {
+  expect_prints(run_program("14_data", "--mesh dp=3,tp=2"),
+                {"sum of 5 batches: 7425.0\n", "rank 0 read 15 of 50 rows\n",
+                 "rank 1 read 15 of 50 rows\n", "rank 5 read 20 of 50 rows\n"});
+}
+
 TEST(Numbered, Reinforce) {
   const Ran one = run_program("15_reinforce", "--mesh dp=1");
   expect_prints(one, {"round 29  reward 0.7"});
@@ -178,7 +185,7 @@ TEST(Numbered, DryRunsOfAnyMesh) {
   for (const char* name :
        {"01_mesh", "02_placements", "04_dp_tp_train", "06_checkpoint",
         "07_pipeline", "08_ring_attention", "11_generate",
-        "12_own_architecture", "13_by_hand", "15_reinforce"})
+        "12_own_architecture", "13_by_hand", "14_data", "15_reinforce"})
     EXPECT_EQ(run_program(name, "--dry-run").code, 0) << name;
 }
 
