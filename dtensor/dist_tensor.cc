@@ -14,6 +14,7 @@
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
+#include "dtensor/placement/owned.h"
 #include "dtensor/print.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
@@ -33,6 +34,7 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   Layout l;
   std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));
   std::vector<int64_t> granules(axes.size(), 1);
+  std::vector<Dim> zigzags(axes.size());
   for (const auto& [name, p] : list_) {
     int axis = mesh.axis(name);
     if (p.kind == Placement::Kind::kShard) {
@@ -44,14 +46,24 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
                d, p.granule, d, d);
       axes[d].push_back(axis);
       granules[d] = std::max(granules[d], p.granule);
+    } else if (p.kind == Placement::Kind::kZigzag) {
+      const int d = normalize_dim(p.dim, shape.size(), "layout");
+      zigzags[static_cast<size_t>(d)] = zigzag(shape[d], mesh, axis);
+      axes[static_cast<size_t>(d)].push_back(axis);
     } else if (p.kind == Placement::Kind::kPartial) {
       l.partials.push_back({axis, p.op});
     }
   }
-  for (int d = 0; d < shape.size(); ++d)
-    l.dims.push_back(
-        Dim(shape[d], Split::over(axes[static_cast<size_t>(d)],
-                                  granules[static_cast<size_t>(d)])));
+  for (int d = 0; d < shape.size(); ++d) {
+    const auto i = static_cast<size_t>(d);
+    const bool turns = zigzags[i].axes() != 0;
+    DT_CHECK(!turns || axes[i].size() == 1, "layout",
+             "{} axes split dimension {}, one of them in zig-zag order; write "
+             "ZigZag({}) for one axis, and no other",
+             axes[i].size(), d, d);
+    l.dims.push_back(turns ? zigzags[i]
+                           : Dim(shape[d], Split::over(axes[i], granules[i])));
+  }
   return l.canonical(mesh);
 }
 
@@ -516,6 +528,19 @@ void DistTensor::assign(const Tensor& src) {
            "inside a NoGrad scope",
            spec()->to_string());
   impl_->local.copy_from(src);
+}
+
+std::vector<DistTensor> redistribute(TensorList x, const Mesh& to,
+                                     const std::vector<Placements>& layouts) {
+  DT_CHECK(layouts.size() == x.size(), "redistribute",
+           "{} layouts are given for {} tensors; give one for each",
+           layouts.size(), x.size());
+  std::vector<DistTensor> moved(x.begin(), x.end());
+  std::vector<SpecRef> specs;
+  for (size_t i = 0; i < x.size(); ++i)
+    specs.push_back(spec_on(x[i], to, layouts[i], {}));
+  relayout(moved, specs, {.own = true});
+  return moved;
 }
 
 }  // namespace dtensor

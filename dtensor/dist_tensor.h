@@ -205,6 +205,12 @@ class TensorList : public std::span<const DistTensor> {
   TensorList(const DistTensor& x) : span(&x, 1) {}
 };
 
+// DistTensor::redistribute() of several tensors to one mesh, together: those on
+// one mesh move in one exchange. Throws Error unless there is a layout for each
+// tensor. Collective over all the meshes.
+std::vector<DistTensor> redistribute(TensorList, const Mesh& to,
+                                     const std::vector<Placements>&);
+
 // A tensor with the name that files and checks use for it.
 struct NamedTensor {
   std::string name;

@@ -15,7 +15,7 @@ namespace dtensor {
 
 // How a tensor is laid out along one mesh axis.
 struct Placement {
-  enum class Kind : uint8_t { kReplicate, kShard, kPartial };
+  enum class Kind : uint8_t { kReplicate, kShard, kPartial, kZigzag };
   Kind kind = Kind::kReplicate;
   int dim = 0;
   int64_t granule = 1;
@@ -26,6 +26,12 @@ inline Placement Replicate() { return {}; }
 // `granule` consecutive indices are not divided.
 inline Placement Shard(int dim, int64_t granule = 1) {
   return {Placement::Kind::kShard, dim, granule, ReduceOp::kSum};
+}
+// Splits dimension `dim` in 2p chunks for p ranks, of which rank i has chunks i
+// and 2p - 1 - i. This balances the work of causal attention. No other axis may
+// split the dimension.
+inline Placement ZigZag(int dim) {
+  return {Placement::Kind::kZigzag, dim, 1, ReduceOp::kSum};
 }
 inline Placement PartialOf(ReduceOp op = ReduceOp::kSum) {
   return {Placement::Kind::kPartial, 0, 1, op};

@@ -371,7 +371,10 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
   bool all = true;  // whether the batches have every tensor that moves
   for (size_t i = 0; i < x.size(); ++i) {
     const Spec* from = x[i].spec();
-    if (from == to[i]) continue;
+    if (from == to[i]) {
+      if (options.own) x[i] = redistribute(x[i], to[i], {});
+      continue;
+    }
     check_run(ctx, x[i]);
     if (options.copies && moved_before(x[i], to[i])) {
       x[i] = move(x[i], to[i], {});
@@ -441,12 +444,14 @@ void relayout(std::span<DistTensor> x, std::span<const SpecRef> to,
       if (async) {
         made.pending = pending[k];
       } else {
-        made.local = std::move(b.parts[k]);
+        made.local = options.own
+                         ? own_part(std::move(b.parts[k]), from.impl()->local)
+                         : std::move(b.parts[k]);
         made.note_version();
       }
       if (from.keep() != Keep::kMove && !async && !sent(*b.execution, k))
         made.keep = from.keep();
-      y = finished(from, std::move(y), {});
+      y = finished(from, std::move(y), {.lazy = !options.own});
       if (options.copies && from.keep() == Keep::kMove)
         from.impl()->copies.push_back(
             {y.spec(), from.impl()->version(), y, true, std::nullopt});

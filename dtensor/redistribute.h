@@ -46,6 +46,10 @@ struct RelayoutOptions {
   // (if the source's keep() is kMove). A tensor that is in x several times
   // moves only once to the same layout. Must not be combined with `async`.
   bool copies = false;
+  // Results are as those of DistTensor::redistribute(): they share no memory
+  // with x, and cotangents are moved back. Must not be combined with the
+  // options above.
+  bool own = false;
   // Unless null, points to the caller's cache of an execution. If one execution
   // moves all x[i] whose layout differs from to[i], and the second thread does
   // not run it, relayout() uses *execution, after setting it if it is null.

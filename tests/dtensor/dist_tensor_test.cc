@@ -4,7 +4,10 @@
 // to_string() rounded integers; a loop over region()[0] read freed memory.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "dtensor/autograd.h"
+#include "dtensor/comm_event.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/contraction.h"
@@ -14,6 +17,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor {
@@ -262,6 +266,68 @@ TEST(RedistributeAliases, APartThatWasCutOutIsContiguous) {
     const DistTensor w = ones({4, 4}, m, {}, kF64).redistribute("S1");
     EXPECT_TRUE(w.local().contiguous());
     EXPECT_EQ(w.local().storage()->bytes(), 64);
+  });
+}
+
+// The weights of a trainer go to an engine's mesh in one exchange.
+TEST(Redistribute, SeveralTensorsToAnotherMesh) {
+  run(5, [](Runtime& rt) {
+    const Mesh from({{"dp", 2}, {"tp", 2}}), to({{"tp", 3}}, {4, 1, 0});
+    std::vector<DistTensor> x;
+    std::vector<Placements> layouts;
+    for (int i = 0; i < 21; ++i) {
+      x.push_back(randn({5 + i, 4}, from, i % 2 ? "S0,S1" : "R,S0", DType::kF64,
+                        {1, static_cast<uint64_t>(i)})
+                      .set_requires_grad());
+      layouts.push_back(i % 3 ? "S0" : "S1");
+    }
+    const CommRecord record;
+    const std::vector<DistTensor> y = redistribute(x, to, layouts);
+    std::set<int64_t> collectives;
+    for (const CommEvent& e : record.events()) collectives.insert(e.collective);
+    EXPECT_EQ(collectives.size(), 1u);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const DistTensor one = x[i].redistribute(to, layouts[i]);
+      EXPECT_EQ(y[i].spec(), one.spec());
+      if (to.contains(rt.rank()))
+        EXPECT_EQ(y[i].local().to_doubles(), one.local().to_doubles());
+      // The gradient comes back to the layout of the source.
+      const DistTensor g = grad(sum(y[i] * y[i]), x[i])[0];
+      EXPECT_EQ(g.spec(), x[i].spec());
+      if (from.contains(rt.rank()))
+        EXPECT_EQ(g.local().to_doubles(), (x[i] * 2).local().to_doubles());
+    }
+    // Writing to a result does not change the source.
+    const std::vector<DistTensor> same =
+        redistribute({x[0], x[0]}, from, {"R,S0", "R,S0"});
+    const NoGrad no_grad;
+    if (from.contains(rt.rank())) {
+      const std::vector<double> before = x[0].local().to_doubles();
+      DistTensor(same[0]).assign(
+          Tensor::full(x[0].local().shape(), DType::kF64, 0));
+      EXPECT_EQ(x[0].local().to_doubles(), before);
+      EXPECT_EQ(same[1].local().to_doubles(), before);
+    }
+    EXPECT_EQ(error_of([&] { redistribute(x, to, {"S0"}); }),
+              "[redistribute] 1 layouts are given for 21 tensors; give one for "
+              "each");
+  });
+}
+
+TEST(Placements, ZigZag) {
+  run(3, [](Runtime& rt) {
+    const Mesh m({{"dp", 1}, {"cp", 3}});
+    const DistTensor x = arange(13, m, {{"cp", ZigZag(0)}});
+    // Chunks [0,2) [2,4) [4,6) [6,8) [8,10) [10,13).
+    const std::vector<std::vector<double>> want = {
+        {0, 1, 10, 11, 12}, {2, 3, 8, 9}, {4, 5, 6, 7}};
+    EXPECT_EQ(x.local().to_doubles(), want[static_cast<size_t>(rt.rank())]);
+    EXPECT_EQ(x.redistribute({{"cp", Shard(0)}}).full().to_doubles(),
+              x.full().to_doubles());
+    EXPECT_NE(error_of([&] {
+                arange(13, m, {{"dp", Shard(0)}, {"cp", ZigZag(0)}});
+              }).find("2 axes split dimension 0, one of them in zig-zag order"),
+              std::string::npos);
   });
 }
 
