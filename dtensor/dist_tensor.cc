@@ -27,6 +27,17 @@ Placements::Placements(
   for (const auto& [axis, p] : list) list_.push_back({std::string(axis), p});
 }
 
+// The dimension, of which the rank at this coordinate of the axis has all.
+static Dim owned_by(int64_t size, const Mesh& mesh, int axis, int64_t owner) {
+  DT_CHECK(owner >= 0 && owner < mesh.axis_size(axis), "layout",
+           "axis {} has no rank {}; write Owned() of 0 to {}",
+           mesh.axis_name(axis), owner, mesh.axis_size(axis) - 1);
+  std::vector<int64_t> points;
+  for (int64_t i = 0; i <= mesh.axis_size(axis); ++i)
+    points.push_back(i <= owner ? 0 : size);
+  return Dim(size, Split::at({axis}, std::move(points), mesh));
+}
+
 Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   if (layout_) return *layout_;
   if (!mesh.valid()) return {};  // refused by Spec::get()
@@ -34,7 +45,8 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   Layout l;
   std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));
   std::vector<int64_t> granules(axes.size(), 1);
-  std::vector<Dim> zigzags(axes.size());
+  // The dimensions that one axis splits in its own way.
+  std::vector<Dim> own(axes.size());
   for (const auto& [name, p] : list_) {
     int axis = mesh.axis(name);
     if (p.kind == Placement::Kind::kShard) {
@@ -46,9 +58,13 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
                d, p.granule, d, d);
       axes[d].push_back(axis);
       granules[d] = std::max(granules[d], p.granule);
-    } else if (p.kind == Placement::Kind::kZigzag) {
+    } else if (p.kind == Placement::Kind::kZigzag ||
+               p.kind == Placement::Kind::kOwned) {
       const int d = normalize_dim(p.dim, shape.size(), "layout");
-      zigzags[static_cast<size_t>(d)] = zigzag(shape[d], mesh, axis);
+      own[static_cast<size_t>(d)] =
+          p.kind == Placement::Kind::kZigzag
+              ? zigzag(shape[d], mesh, axis)
+              : owned_by(shape[d], mesh, axis, p.owner);
       axes[static_cast<size_t>(d)].push_back(axis);
     } else if (p.kind == Placement::Kind::kPartial) {
       l.partials.push_back({axis, p.op});
@@ -56,12 +72,12 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   }
   for (int d = 0; d < shape.size(); ++d) {
     const auto i = static_cast<size_t>(d);
-    const bool turns = zigzags[i].axes() != 0;
-    DT_CHECK(!turns || axes[i].size() == 1, "layout",
-             "{} axes split dimension {}, one of them in zig-zag order; write "
-             "ZigZag({}) for one axis, and no other",
-             axes[i].size(), d, d);
-    l.dims.push_back(turns ? zigzags[i]
+    const bool alone = own[i].axes() != 0;
+    DT_CHECK(!alone || axes[i].size() == 1, "layout",
+             "{} axes split dimension {}, one of them by ZigZag() or Owned(); "
+             "let that axis alone split it",
+             axes[i].size(), d);
+    l.dims.push_back(alone ? own[i]
                            : Dim(shape[d], Split::over(axes[i], granules[i])));
   }
   return l.canonical(mesh);

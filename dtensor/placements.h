@@ -15,11 +15,12 @@ namespace dtensor {
 
 // How a tensor is laid out along one mesh axis.
 struct Placement {
-  enum class Kind : uint8_t { kReplicate, kShard, kPartial, kZigzag };
+  enum class Kind : uint8_t { kReplicate, kShard, kPartial, kZigzag, kOwned };
   Kind kind = Kind::kReplicate;
   int dim = 0;
   int64_t granule = 1;
   ReduceOp op = ReduceOp::kSum;
+  int64_t owner = 0;
 };
 inline Placement Replicate() { return {}; }
 // Splits dimension `dim`; a negative `dim` counts from the end. Blocks of
@@ -32,6 +33,12 @@ inline Placement Shard(int dim, int64_t granule = 1) {
 // split the dimension.
 inline Placement ZigZag(int dim) {
   return {Placement::Kind::kZigzag, dim, 1, ReduceOp::kSum};
+}
+// The rank at this coordinate of the axis has all of dimension `dim`, and the
+// others nothing: a tensor that is whole on one rank. No other axis may split
+// the dimension.
+inline Placement Owned(int64_t rank, int dim = 0) {
+  return {Placement::Kind::kOwned, dim, 1, ReduceOp::kSum, rank};
 }
 inline Placement PartialOf(ReduceOp op = ReduceOp::kSum) {
   return {Placement::Kind::kPartial, 0, 1, op};

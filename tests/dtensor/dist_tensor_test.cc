@@ -324,10 +324,30 @@ TEST(Placements, ZigZag) {
     EXPECT_EQ(x.local().to_doubles(), want[static_cast<size_t>(rt.rank())]);
     EXPECT_EQ(x.redistribute({{"cp", Shard(0)}}).full().to_doubles(),
               x.full().to_doubles());
-    EXPECT_NE(error_of([&] {
-                arange(13, m, {{"dp", Shard(0)}, {"cp", ZigZag(0)}});
-              }).find("2 axes split dimension 0, one of them in zig-zag order"),
-              std::string::npos);
+    EXPECT_NE(
+        error_of([&] {
+          arange(13, m, {{"dp", Shard(0)}, {"cp", ZigZag(0)}});
+        }).find("2 axes split dimension 0, one of them by ZigZag() or Owned()"),
+        std::string::npos);
+  });
+}
+
+TEST(Placements, Owned) {
+  run(3, [](Runtime& rt) {
+    const Mesh m({{"x", 3}});
+    const DistTensor x = arange(12, m), w = reshape(x, {4, 3});
+    for (int64_t owner : {0, 1, 2}) {
+      const DistTensor one = w.redistribute({{"x", Owned(owner)}});
+      EXPECT_EQ(one.local().numel(), rt.rank() == owner ? 12 : 0);
+      EXPECT_EQ(one.full().to_doubles(), x.full().to_doubles());
+      const DistTensor columns = w.redistribute({{"x", Owned(owner, 1)}});
+      EXPECT_EQ(columns.local().numel(), rt.rank() == owner ? 12 : 0);
+      EXPECT_EQ(sum(columns).item(), 66);
+    }
+    EXPECT_EQ(error_of([&] {
+                w.redistribute({{"x", Owned(3)}});
+              }),
+              "[layout] axis x has no rank 3; write Owned() of 0 to 2");
   });
 }
 
