@@ -14,6 +14,8 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
@@ -308,7 +310,7 @@ TEST(Redistribute, SeveralTensorsToAnotherMesh) {
       EXPECT_EQ(x[0].local().to_doubles(), before);
       EXPECT_EQ(same[1].local().to_doubles(), before);
     }
-    EXPECT_EQ(error_of([&] { redistribute(x, to, {"S0"}); }),
+    EXPECT_EQ(testing::error_of([&] { redistribute(x, to, {"S0"}); }),
               "[redistribute] 1 layouts are given for 21 tensors; give one for "
               "each");
   });
@@ -325,7 +327,7 @@ TEST(Placements, ZigZag) {
     EXPECT_EQ(x.redistribute({{"cp", Shard(0)}}).full().to_doubles(),
               x.full().to_doubles());
     EXPECT_NE(
-        error_of([&] {
+        testing::error_of([&] {
           arange(13, m, {{"dp", Shard(0)}, {"cp", ZigZag(0)}});
         }).find("2 axes split dimension 0, one of them by ZigZag() or Owned()"),
         std::string::npos);
@@ -344,7 +346,7 @@ TEST(Placements, Owned) {
       EXPECT_EQ(columns.local().numel(), rt.rank() == owner ? 12 : 0);
       EXPECT_EQ(sum(columns).item(), 66);
     }
-    EXPECT_EQ(error_of([&] {
+    EXPECT_EQ(testing::error_of([&] {
                 w.redistribute({{"x", Owned(3)}});
               }),
               "[layout] axis x has no rank 3; write Owned() of 0 to 2");
