@@ -232,13 +232,12 @@ int64_t count(const ParameterGroups& groups) {
   return n;
 }
 
-// The layout of x [m, n] with the columns split over all axes that split x.
-Placements by_columns(const DistTensor& x) {
-  if (x.spec()->dim(0).whole()) return x.layout();
+// Splits a dimension of a matrix over all axes that split x.
+Placements over_axes_of(const DistTensor& x, int dim) {
   std::vector<std::pair<std::string, Placement>> split;
   for (int axis = 0; axis < x.mesh().num_axes(); ++axis)
     if (x.spec()->split_axes() >> axis & 1)
-      split.emplace_back(x.mesh().axis_name(axis), Shard(1));
+      split.emplace_back(x.mesh().axis_name(axis), Shard(dim));
   return split;
 }
 
@@ -246,21 +245,24 @@ Placements by_columns(const DistTensor& x) {
 DistTensor orthogonalized(const DistTensor& g, const MuonOptions& o) {
   const bool tall = g.size(0) > g.size(1);
   const DistTensor wide = tall ? transpose(g) : g;
-  DistTensor x = wide.redistribute(by_columns(wide));
+  DistTensor x = wide;
+  if (!x.spec()->dim(0).whole()) x = x.redistribute(over_axes_of(x, 1));
   x = cast(x, o.ns_dtype.value_or(g.dtype()));
   x = x / clamp_min(sqrt(sum(x * x)), o.eps);
-  // The square of the product [m, m] would be the same work on each rank.
-  // Another product with x is split, and less work if the ranks are many.
-  const int64_t ranks = x.mesh().size_of(x.spec()->split_axes());
-  const bool no_square = x.size(1) < x.size(0) * ranks;
+  const Placements by_rows = over_axes_of(x, 0), whole;
+  const bool square = !x.spec()->split_axes() || x.size(1) >= 2 * x.size(0);
   const auto [a, b, c] = o.ns_coefficients;
   for (int i = 0; i < o.ns_steps; ++i) {
-    const DistTensor gram = matmul(x, transpose(x)).redistribute(Placements());
-    if (no_square) {
-      const DistTensor y = matmul(gram, x);
-      x = x * a + y * b + matmul(gram, y) * c;
+    const DistTensor gram = matmul(x, transpose(x));  // partial
+    if (square) {
+      const DistTensor rows = gram.redistribute(by_rows);
+      const DistTensor p =
+          rows * b + matmul(rows, rows.redistribute(whole)) * c;
+      x = x * a + matmul(p.redistribute(whole), x);
     } else {
-      x = x * a + matmul(gram * b + matmul(gram, gram) * c, x);
+      // One product with x more, and one exchange less.
+      const DistTensor all = gram.redistribute(whole), y = matmul(all, x);
+      x = x * a + y * b + matmul(all, y) * c;
     }
   }
   x = cast(x, g.dtype()).redistribute(wide.layout());

@@ -182,14 +182,15 @@ struct MuonOptions {
 // A matrix whose sizes are m <= n is split along n for the iterations, over the
 // axes that split its gradient: if they split m, the matrix is moved there and
 // back. Each iteration all-reduces the product [m, m] of the matrix with its
-// transpose; the other products send nothing. Over p ranks with equal parts,
-// each rank receives
+// transpose, and multiplies the matrix by it twice; or if n >= 2 m, once by a
+// polynomial of it, which each rank computes in part. Over p ranks with equal
+// parts, each rank does 1 / p of the work, and receives
 //
-//   ns_steps * 2 m^2 (p - 1) / p  +  2 m n (p - 1) / p^2 if it is moved
+//   ns_steps * c m^2 (p - 1) / p  +  2 m n (p - 1) / p^2 if it is moved
 //
-// elements and one all-reduced number, and does 1 / p of the work, except that
-// all compute the square of the product [m, m] if n >= p m. (To gather the
-// matrix would send m n (p - 1) / p, and leave each rank with all the work.)
+// elements, where c is 2, or 3 if n >= 2 m, and one all-reduced number. (To
+// gather the matrix would send m n (p - 1) / p, and leave each rank with all
+// the work.)
 class Muon : public Optimizer {
  public:
   // Throws Error if one of the `matrices` is not a matrix.

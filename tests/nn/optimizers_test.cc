@@ -303,7 +303,7 @@ TEST(Optimizers, BytesAreTheFormulas) {
     // One number, all-reduced: one rank adds up those of the others.
     const int64_t number = (p - 1) * 4;
     for (const auto& [m, n] : {std::pair<int64_t, int64_t>{8, 8}, {8, 64}}) {
-      const int64_t grams = 5 * 2 * m * m * (p - 1) / p * 4,
+      const int64_t grams = 5 * (n < 2 * m ? 2 : 3) * m * m * (p - 1) / p * 4,
                     moved = 2 * m * n * (p - 1) / p / p * 4;
       EXPECT_EQ(bytes_of(mesh, {m, n}, "S1", "S1", muon), grams + number);
       EXPECT_EQ(bytes_of(mesh, {n, m}, "S0", "S0", muon),
