@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -204,19 +205,20 @@ DistTensor Adafactor::update(ParameterUpdate& u) {
          way * (alpha * rho / longer);
 }
 
-// ---- Muon ----
+// ---- Optimizers of matrices ----
 
 namespace {
 
 // The matrices, and after them the others with their own weight decay.
-ParameterGroups joined(const ParameterGroups& matrices,
+ParameterGroups joined(std::string_view optimizer,
+                       const ParameterGroups& matrices,
                        const ParameterGroups& others, double weight_decay) {
   std::vector<ParameterGroup> all = matrices.groups();
   for (const ParameterGroup& group : all)
     for (const auto& [name, p] : group.parameters)
-      DT_CHECK(p.ndim() == 2, "muon",
-               "parameter {} is {}, but Muon updates matrices; list it in the "
-               "argument `others`",
+      DT_CHECK(p.ndim() == 2, optimizer,
+               "parameter {} is {}, but only matrices get this update; list it "
+               "in the argument `others`",
                name, p.spec()->to_string());
   for (ParameterGroup group : others.groups()) {
     if (!group.weight_decay) group.weight_decay = weight_decay;
@@ -239,6 +241,14 @@ Placements over_axes_of(const DistTensor& x, int dim) {
     if (x.spec()->split_axes() >> axis & 1)
       split.emplace_back(x.mesh().axis_name(axis), Shard(dim));
   return split;
+}
+
+// The update of AdamW, for a parameter that is none of the matrices.
+DistTensor adamw(ParameterUpdate& u, const AdamWOptions& o) {
+  return u.parameter * (1 - u.lr * u.weight_decay) -
+         adam_step(u, u.gradient,
+                   {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps}) *
+             u.lr;
 }
 
 // A matrix with the singular vectors of g and singular values near 1.
@@ -280,7 +290,8 @@ double factor(AdjustLr how, const DistTensor& x) {
 
 Muon::Muon(const ParameterGroups& matrices, const MuonOptions& o,
            const ParameterGroups& others, const AdamWOptions& adamw)
-    : Optimizer(joined(matrices, others, adamw.weight_decay), o.weight_decay,
+    : Optimizer(joined("muon", matrices, others, adamw.weight_decay),
+                o.weight_decay,
                 [left = count(matrices)](const DistTensor& p) mutable {
                   return left-- > 0 ? zeros(p, {"momentum_buffer"})
                                     : zeros(p, {"exp_avg", "exp_avg_sq"});
@@ -295,19 +306,88 @@ Muon::Muon(const ParameterGroups& matrices, const MuonOptions& o,
 }
 
 DistTensor Muon::update(ParameterUpdate& u) {
-  const DistTensor decayed = u.parameter * (1 - u.lr * u.weight_decay);
-  if (u.states.size() == 2)
-    return decayed - adam_step(u, u.gradient,
-                               {.beta1 = others_.beta1,
-                                .beta2 = others_.beta2,
-                                .eps = others_.eps}) *
-                         u.lr;
+  if (u.states.size() == 2) return adamw(u, others_);
   DistTensor& buffer = u.state("momentum_buffer");
   buffer = lerp(buffer, u.gradient, 1 - options_.momentum);
   const DistTensor way =
       options_.nesterov ? lerp(u.gradient, buffer, options_.momentum) : buffer;
-  return decayed - orthogonalized(way, options_) *
-                       (u.lr * factor(options_.adjust_lr_fn, u.parameter));
+  return u.parameter * (1 - u.lr * u.weight_decay) -
+         orthogonalized(way, options_) *
+             (u.lr * factor(options_.adjust_lr_fn, u.parameter));
+}
+
+// ---- Shampoo ----
+
+namespace {
+
+// value times the identity [n, n], with rows split over the axes that split x.
+DistTensor diagonal(const DistTensor& x, int64_t n, double value, DType t) {
+  return eye(n, n, x.mesh(), t).redistribute(over_axes_of(x, 0)) * value;
+}
+
+// a^(-1/4) of a positive definite matrix whose rows are split, by the coupled
+// Newton iteration of Anil et al., arXiv 2002.09018, algorithm I: x converges
+// to the root, and r to the identity.
+DistTensor inverse_root(const DistTensor& a) {
+  constexpr double kPower = 4;
+  const Placements whole;
+  const DistTensor scale =
+      (1 + kPower) / 2 / sqrt(sum(a * a)).redistribute(whole);
+  const DistTensor one = diagonal(a, a.size(0), 1, a.dtype());
+  DistTensor x = one * pow(scale, 1 / kPower), r = a * scale;
+  for (int i = 0; i < Shampoo::kIterations; ++i) {
+    const DistTensor all = r.redistribute(whole);
+    const DistTensor way = one * (1 + 1 / kPower) - r * (1 / kPower);
+    // x times `way`, and r times its fourth power.
+    x = x * (1 + 1 / kPower) - matmul(x, all) * (1 / kPower);
+    const DistTensor two =
+        way * (1 + 1 / kPower) - matmul(way, all) * (1 / kPower);
+    const DistTensor four = matmul(two, two.redistribute(whole));
+    r = matmul(four, all);
+  }
+  return x;
+}
+
+}  // namespace
+
+Shampoo::Shampoo(const ParameterGroups& matrices, const ShampooOptions& o,
+                 const ParameterGroups& others, const AdamWOptions& adamw)
+    : Optimizer(joined("shampoo", matrices, others, adamw.weight_decay),
+                o.weight_decay,
+                [&, left = count(matrices)](const DistTensor& p) mutable {
+                  if (left-- <= 0) return zeros(p, {"exp_avg", "exp_avg_sq"});
+                  std::vector<NamedTensor> s;
+                  if (o.momentum > 0) s = zeros(p, {"momentum_buffer"});
+                  for (const int d : {0, 1})
+                    s.push_back({d ? "right" : "left",
+                                 diagonal(p, p.size(d), o.epsilon, p.dtype())});
+                  return s;
+                }),
+      options_(o),
+      others_(adamw) {
+  check_option("momentum", o.momentum, 1);
+  check_option("epsilon", o.epsilon, 1e300);
+  check_option("beta1", adamw.beta1, 1);
+  check_option("beta2", adamw.beta2, 1);
+}
+
+DistTensor Shampoo::update(ParameterUpdate& u) {
+  if (u.states[0].name == "exp_avg") return adamw(u, others_);
+  const DistTensor g = with_decay(u, false);
+  DistTensor &left = u.state("left"), &right = u.state("right");
+  const Placements by_rows = over_axes_of(g, 0);
+  left = left + matmul(g, transpose(g)).redistribute(by_rows);
+  right = right + matmul(transpose(g), g).redistribute(by_rows);
+  const auto root = [&](const DistTensor& sum) {
+    return cast(inverse_root(cast(sum, DType::kF64)), g.dtype());
+  };
+  DistTensor way = matmul(matmul(root(left), g), root(right));
+  way = way.redistribute(g.layout());
+  if (options_.momentum > 0) {
+    DistTensor& buffer = u.state("momentum_buffer");
+    way = buffer = buffer * options_.momentum + way;
+  }
+  return u.parameter - way * u.lr;
 }
 
 }  // namespace dtensor::nn

@@ -204,4 +204,37 @@ class Muon : public Optimizer {
   AdamWOptions others_;
 };
 
+// ---- Shampoo ----
+
+// Gupta, Koren and Singer, arXiv 1802.09568, algorithm 1: the gradient G [m, n]
+// becomes left^(-1/4) G right^(-1/4), where left [m, m] and right [n, n] begin
+// with epsilon on the diagonal, and each step adds G G^T and G^T G. The decay
+// is added to the gradient, and the momentum is that of SGD.
+struct ShampooOptions {
+  double momentum = 0;
+  double weight_decay = 0;
+  double epsilon = 1e-4;
+};
+
+// The states "left" and "right" have their rows split over the axes that split
+// the gradient, and so has the work. The roots are computed in f64, by
+// kIterations steps, each of which gathers two matrices: over p ranks, a step
+// sends 2 kIterations (m^2 + n^2) (p - 1) / p f64 elements to each, and a few
+// matrices more. `others` get the update of AdamW.
+class Shampoo : public Optimizer {
+ public:
+  // Throws Error if one of the `matrices` is not a matrix.
+  explicit Shampoo(
+      const ParameterGroups& matrices, const ShampooOptions& = {},
+      const ParameterGroups& others = std::vector<ParameterGroup>{},
+      const AdamWOptions& = {});
+  // Enough for f64, if the largest eigenvalue is at most 1e12 times the least.
+  static constexpr int kIterations = 40;
+
+ private:
+  DistTensor update(ParameterUpdate&) override;
+  ShampooOptions options_;
+  AdamWOptions others_;
+};
+
 }  // namespace dtensor::nn

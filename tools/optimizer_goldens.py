@@ -28,8 +28,8 @@ CASES = [
     ("rmsprop", "RMSprop", dict(lr=0.01)),
     ("rmsprop_all", "RMSprop", dict(lr=0.01, alpha=0.9, eps=1e-3, weight_decay=0.1,
                                     momentum=0.8, centered=True, maximize=True)),
-    ("lion", None, dict(lr=0.1)),
-    ("lion_all", None, dict(lr=0.1, betas=(0.8, 0.9), weight_decay=0.1)),
+    ("lion", "Lion", dict(lr=0.1)),
+    ("lion_all", "Lion", dict(lr=0.1, betas=(0.8, 0.9), weight_decay=0.1)),
     ("adafactor", "Adafactor", dict(lr=0.01)),
     ("adafactor_all", "Adafactor", dict(lr=0.3, beta2_decay=-0.5, eps=(0.1, 0.2), d=1.5,
                                         weight_decay=0.1, maximize=True)),
@@ -37,6 +37,8 @@ CASES = [
     ("muon_all", "Muon", dict(lr=0.1, weight_decay=0.2, momentum=0.8, nesterov=False,
                               ns_coefficients=(3, -4, 1.5), eps=1e-3, ns_steps=3,
                               adjust_lr_fn="match_rms_adamw")),
+    ("shampoo", "Shampoo", dict(lr=0.1)),
+    ("shampoo_all", "Shampoo", dict(lr=0.1, momentum=0.8, weight_decay=0.1, epsilon=0.01)),
 ]
 
 
@@ -55,6 +57,33 @@ class Lion(torch.optim.Optimizer):
                 update = torch.sign(b1 * m + (1 - b1) * p.grad)
                 p.sub_(group["lr"] * (update + group["weight_decay"] * p))
                 self.state[p]["exp_avg"] = b2 * m + (1 - b2) * p.grad
+
+
+class Shampoo(torch.optim.Optimizer):
+    """Algorithm 1 of Gupta, Koren and Singer, arXiv 1802.09568."""
+
+    def __init__(self, params, lr=0.1, momentum=0.0, weight_decay=0.0, epsilon=1e-4):
+        super().__init__(params, dict(lr=lr, momentum=momentum, epsilon=epsilon,
+                                      weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        def root(x):
+            values, vectors = torch.linalg.eigh(x)
+            return vectors @ torch.diag(values**-0.25) @ vectors.T
+
+        for group in self.param_groups:
+            for p in group["params"]:
+                g, s = p.grad + group["weight_decay"] * p, self.state[p]
+                for i, name in enumerate(["left", "right"]):
+                    s.setdefault(name, group["epsilon"] * torch.eye(p.size(i), dtype=p.dtype))
+                s["left"] += g @ g.T
+                s["right"] += g.T @ g
+                way = root(s["left"]) @ g @ root(s["right"])
+                if group["momentum"]:
+                    b = s.setdefault("momentum_buffer", torch.zeros_like(p))
+                    way = b.mul_(group["momentum"]).add_(way)
+                p.sub_(group["lr"] * way)
 
 
 def in_f64(function):
@@ -76,9 +105,11 @@ def main():
     in_f64(_muon._zeropower_via_newtonschulz)
     out = []
     for name, kind, options in CASES:
-        shapes = SHAPES["matrices" if kind == "Muon" else "all"]
+        of_matrices = name.startswith(("muon", "shampoo"))
+        shapes = SHAPES["matrices" if of_matrices else "all"]
         params = [value(s, i, 0).requires_grad_() for i, s in enumerate(shapes)]
-        optimizer = (getattr(torch.optim, kind) if kind else Lion)(params, **options)
+        maker = getattr(torch.optim, kind) if kind in dir(torch.optim) else globals()[kind]
+        optimizer = maker(params, **options)
         for step in range(1, STEPS + 1):
             for i, p in enumerate(params):
                 p.grad = value(shapes[i], i, step)

@@ -89,6 +89,10 @@ const std::vector<Case>& cases() {
                            .eps = 1e-3,
                            .ns_steps = 3,
                            .adjust_lr_fn = AdjustLr::kMatchRmsAdamW}),
+      of<Shampoo>("shampoo", 0.1, ShampooOptions{}),
+      of<Shampoo>("shampoo_all", 0.1,
+                  ShampooOptions{
+                      .momentum = 0.8, .weight_decay = 0.1, .epsilon = 0.01}),
   };
   return all;
 }
@@ -283,7 +287,7 @@ int64_t bytes_of(
 TEST(Optimizers, ElementWiseUpdatesSendOnlyWhatTheyUpdate) {
   for (const Case& c : cases()) {
     if (c.name.starts_with("ada") && c.name[3] == 'f') continue;
-    if (c.name.starts_with("muon")) continue;
+    if (c.name.starts_with("muon") || c.name.starts_with("shampoo")) continue;
     EXPECT_EQ(bytes_of("tp=3", {7, 5}, "S0", "S0", c.make), 0) << c.name;
     EXPECT_EQ(bytes_of("dp=2,tp=2", {7, 5}, "R,S1", "R,S1", c.make), 0);
     // ZeRO gathers the other half of the rows.
@@ -320,6 +324,22 @@ TEST(Optimizers, BytesAreTheFormulas) {
   }
 }
 
+TEST(Optimizers, ShampooSendsWhatItsRootsTake) {
+  const auto shampoo = [](const ParameterGroups& p) {
+    return std::make_unique<Shampoo>(p);
+  };
+  for (const int64_t p : {2, 4})
+    for (const char* layout : {"S0", "S1"}) {
+      const int64_t m = 8, n = 16;
+      const int64_t roots =
+          2 * Shampoo::kIterations * (m * m + n * n) * (p - 1) / p * 8;
+      const int64_t all =
+          bytes_of("tp=" + std::to_string(p), {m, n}, layout, layout, shampoo);
+      EXPECT_GE(all, roots) << p << layout;
+      EXPECT_LE(all - roots, 4 * (m * m + n * n + 4 * m * n)) << p << layout;
+    }
+}
+
 TEST(Optimizers, MuonGivesOtherParametersTheUpdateOfAdamW) {
   on_mesh<int>("dp=2", [](const Mesh& mesh) {
     const auto make = [&] {
@@ -343,8 +363,8 @@ TEST(Optimizers, MuonGivesOtherParametersTheUpdateOfAdamW) {
     EXPECT_NE(values(both.parameters()[0]), want);
     EXPECT_EQ(both.state()[0].name, "a.momentum_buffer");
     EXPECT_EQ(error_of([&] { Muon m({ones({3}, mesh)}); }),
-              "[muon] parameter 0 is f32[3](R), but Muon updates matrices; "
-              "list it in the argument `others`");
+              "[muon] parameter 0 is f32[3](R), but only matrices get this "
+              "update; list it in the argument `others`");
     return 0;
   });
 }
