@@ -27,17 +27,6 @@ Placements::Placements(
   for (const auto& [axis, p] : list) list_.push_back({std::string(axis), p});
 }
 
-// The dimension, of which the rank at this coordinate of the axis has all.
-static Dim owned_by(int64_t size, const Mesh& mesh, int axis, int64_t owner) {
-  DT_CHECK(owner >= 0 && owner < mesh.axis_size(axis), "layout",
-           "axis {} has no rank {}; write Owned() of 0 to {}",
-           mesh.axis_name(axis), owner, mesh.axis_size(axis) - 1);
-  std::vector<int64_t> points;
-  for (int64_t i = 0; i <= mesh.axis_size(axis); ++i)
-    points.push_back(i <= owner ? 0 : size);
-  return Dim(size, Split::at({axis}, std::move(points), mesh));
-}
-
 Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   if (layout_) return *layout_;
   if (!mesh.valid()) return {};  // refused by Spec::get()

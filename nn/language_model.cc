@@ -39,12 +39,16 @@ std::vector<Recompute> recompute_within(
                                    : Recompute::kNone);
     return all;
   };
-  int64_t fits = 2 * blocks, least = 0;
-  const int64_t most = peak(choice(fits));
+  // Recomputing whole blocks may need more than recomputing attention, because
+  // ZeRO 3 then holds more gathered parameters (Trainer::set_gather_budget()).
+  const int64_t attention = peak(choice(blocks));
+  const bool whole = attention > bytes;
+  int64_t fits = whole ? 2 * blocks : blocks, least = whole ? blocks + 1 : 0;
+  const int64_t most = whole ? peak(choice(fits)) : attention;
   DT_CHECK(most <= bytes, "recompute",
            "a step needs {} bytes even if every block is recomputed, but at "
            "most {} are allowed; allow more, or make the batch smaller",
-           most, bytes);
+           std::min(most, attention), bytes);
   while (least < fits) {
     const int64_t k = (least + fits) / 2;
     if (peak(choice(k)) <= bytes)

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "dtensor/autograd.h"
-#include "dtensor/ops/pointwise.h"
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -36,7 +36,9 @@ void assign(const std::vector<NamedParameter>& parameters,
     const DType sent = size_of(parameter.dtype()) < size_of(value.dtype())
                            ? parameter.dtype()
                            : value.dtype();
-    here.push_back(cast(value.detach(), sent));
+    // (An operator would gather a parameter that is gathered on use.)
+    here.push_back(DistTensor::wrap(converted(value.impl()->part(), sent),
+                                    value.spec()->with(sent)));
     to.push_back(parameter.spec()->with(sent));
     given.erase(found);
   }

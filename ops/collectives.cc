@@ -11,6 +11,7 @@
 #include "dtensor/ops/part_shapes.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/owned.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -33,7 +34,6 @@ void check_not_alone(std::string_view op) {
 // The members of the calling rank's group, as a mesh with one axis.
 Mesh group_of(const Mesh& mesh, std::string_view axes) {
   RankContext& ctx = RankContext::current();
-  if (alone()) return Mesh({{"group", 1}}, {ctx.world_rank});
   std::vector<std::string> names;
   for (size_t at = 0; at <= axes.size();) {
     const size_t end = std::min(axes.find(',', at), axes.size());
@@ -41,26 +41,7 @@ Mesh group_of(const Mesh& mesh, std::string_view axes) {
     at = end + 1;
   }
   const Mesh members = mesh.submesh(names, ctx.coordinate(mesh, "collectives"));
-  std::vector<int64_t> ranks;
-  for (int64_t r = 0; r < members.num_ranks(); ++r)
-    ranks.push_back(members.world_rank(r));
-  const int64_t size = members.num_ranks();
-  return Mesh({{"group", size}}, std::move(ranks));
-}
-
-std::vector<int64_t> ranks_of(const AxisGroup& group) {
-  std::vector<int64_t> ranks;
-  for (int64_t r = 0; r < group.size(); ++r)
-    ranks.push_back(group.mesh().world_rank(r));
-  return ranks;
-}
-
-// The whole dimension, with one member.
-Dim owned(const Mesh& group, int64_t size, int64_t owner) {
-  std::vector<int64_t> points;
-  for (int64_t i = 0; i <= group.num_ranks(); ++i)
-    points.push_back(i <= owner ? 0 : size);
-  return Dim(size, Split::at({0}, std::move(points), group));
+  return Mesh({{"group", members.num_ranks()}}, world_ranks(members));
 }
 
 // The dimension in pieces of these sizes, in the order of the group.
@@ -88,7 +69,7 @@ DistTensor moved(std::string_view op, const DistTensor& x,
 }
 
 int checked_dim(std::string_view op, const DistTensor& x, int dim) {
-  check_defined(op, x);
+  check_local(op, x);
   return normalize_dim(dim, x.ndim(), op);
 }
 
@@ -96,7 +77,8 @@ int checked_dim(std::string_view op, const DistTensor& x, int dim) {
 std::vector<int64_t> sizes_along(std::string_view op, const DistTensor& x,
                                  const AxisGroup& group, int dim) {
   std::vector<int64_t> sizes;
-  for (const auto& one : gathered_numbers(op, ranks_of(group), {x.size(dim)}))
+  for (const auto& one :
+       gathered_numbers(op, world_ranks(group.mesh()), {x.size(dim)}))
     sizes.push_back(one[0]);
   return sizes;
 }
@@ -109,8 +91,11 @@ DistTensor exchanged(std::string_view op, const DistTensor& x,
   std::vector<Dim> from, to;
   for (size_t i = 0; i < sizes.size(); ++i)
     for (size_t j = 0; j < sizes[i].size(); ++j) {
-      from.push_back(owned(group.mesh(), sizes[i][j], static_cast<int64_t>(i)));
-      to.push_back(owned(group.mesh(), sizes[i][j], static_cast<int64_t>(j)));
+      if (sizes[i][j] == 0 && (i > 0 || j > 0)) continue;
+      from.push_back(
+          owned_by(sizes[i][j], group.mesh(), 0, static_cast<int64_t>(i)));
+      to.push_back(
+          owned_by(sizes[i][j], group.mesh(), 0, static_cast<int64_t>(j)));
     }
   return moved(op, x, group, with_dim(x, d, Dim::concat(std::move(from))),
                with_dim(x, d, Dim::concat(std::move(to))));
@@ -138,13 +123,18 @@ AxisGroup::AxisGroup(std::string_view axes) {
 AxisGroup::AxisGroup(const Mesh& mesh, std::string_view axes)
     : mesh_(group_of(mesh, axes)) {}
 
+Mesh AxisGroup::mesh() const {
+  if (!alone()) return mesh_;
+  return Mesh({{"group", 1}}, {RankContext::current().world_rank});
+}
+
 int64_t AxisGroup::rank() const {
-  return mesh_.mesh_rank_of(RankContext::current().world_rank);
+  return mesh().mesh_rank_of(RankContext::current().world_rank);
 }
 
 DistTensor all_reduce(const DistTensor& x, const AxisGroup& group,
                       ReduceOp op) {
-  check_defined("all_reduce", x);
+  check_local("all_reduce", x);
   DT_CHECK(components(op) == 1, "all_reduce",
            "cannot reduce by mean, which takes pairs of a sum and a count; "
            "write ReduceOp::kAvg");
@@ -199,13 +189,14 @@ DistTensor all_to_all(const DistTensor& x, const AxisGroup& group,
            "{} sizes with the sum {} were given for a group of {} and {}; give "
            "one size for each member, and all elements of dimension 0",
            sizes.size(), sum, group.size(), x.spec()->to_string());
-  return exchanged("all_to_all", x, group, 0,
-                   gathered_numbers("all_to_all", ranks_of(group), sizes));
+  return exchanged(
+      "all_to_all", x, group, 0,
+      gathered_numbers("all_to_all", world_ranks(group.mesh()), sizes));
 }
 
 DistTensor broadcast(const DistTensor& x, const AxisGroup& group,
                      int64_t root) {
-  check_defined("broadcast", x);
+  check_local("broadcast", x);
   if (alone()) return x;
   DT_CHECK(root >= 0 && root < group.size(), "broadcast",
            "the root is {}, but the group has {} members; write a number from "
@@ -215,13 +206,13 @@ DistTensor broadcast(const DistTensor& x, const AxisGroup& group,
     return reshape(broadcast(reshape(x, {1}), group, root), {});
   const DistTensor part = group.rank() == root ? x : slice(x, 0, 0, 0);
   return moved("broadcast", part, group,
-               with_dim(x, 0, owned(group.mesh(), x.size(0), root)),
+               with_dim(x, 0, owned_by(x.size(0), group.mesh(), 0, root)),
                Layout::replicated(x.shape()));
 }
 
 DistTensor ppermute(const DistTensor& x, const AxisGroup& group,
                     const std::vector<std::pair<int64_t, int64_t>>& pairs) {
-  check_defined("ppermute", x);
+  check_local("ppermute", x);
   check_not_alone("ppermute");
   if (x.ndim() == 0)
     return reshape(ppermute(reshape(x, {1}), group, pairs), {});

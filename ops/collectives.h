@@ -33,11 +33,12 @@ class AxisGroup {
   AxisGroup(std::string_view axes);
   AxisGroup(const Mesh&, std::string_view axes);
 
-  int64_t size() const { return mesh_.num_ranks(); }
+  int64_t size() const { return mesh().num_ranks(); }
   // The number of the calling rank in the group.
   int64_t rank() const;
-  // The members along one axis, "group".
-  const Mesh& mesh() const { return mesh_; }
+  // The members along one axis, "group". While RunOptions::check computes on
+  // whole inputs, every group is the calling rank alone.
+  Mesh mesh() const;
 
  private:
   Mesh mesh_;

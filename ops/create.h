@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "dtensor/dist_tensor.h"
 
@@ -110,6 +111,19 @@ struct RandomState {
 };
 RandomState random_state();
 void set_random_state(RandomState);
+// Draws from this state until the scope ends, which restores the state before.
+class RandomScope {
+ public:
+  explicit RandomScope(const RandomState& state) : old_(random_state()) {
+    set_random_state(state);
+  }
+  ~RandomScope() { set_random_state(std::move(old_)); }
+  RandomScope(const RandomScope&) = delete;
+  RandomScope& operator=(const RandomScope&) = delete;
+
+ private:
+  RandomState old_;
+};
 
 // randn() draws from the normal distribution with this mean and standard
 // deviation, and uniform() from [lo, hi). Both throw Error unless the dtype is

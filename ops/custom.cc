@@ -14,8 +14,7 @@ namespace {
 constexpr std::string_view kName = "custom_function";
 
 DistTensor zeros_for(const DistTensor& x) {
-  return is_float(x.dtype()) ? zeros(x.shape(), x.mesh(), {}, x.dtype())
-                             : DistTensor();
+  return is_float(x.dtype()) ? zeros_like(x) : DistTensor();
 }
 
 }  // namespace
@@ -47,7 +46,8 @@ TensorFunction custom_function(
                                           ? cotangents[o]
                                           : zeros_for(outputs[o]));
           return backward(call);
-        });
+        },
+        ins, Needs::kOutputs);
   };
 }
 

@@ -38,8 +38,8 @@ struct CustomCall {
 // everything that does not live as long as the graph.
 //
 // A call throws Error if an input or an output is undefined. Taking the
-// gradient throws Error if an input was changed in place since the call, or if
-// `backward` returns the wrong number of tensors or a wrong shape.
+// gradient throws Error if an input or an output was changed in place since the
+// call, or if `backward` returns the wrong number of tensors or a wrong shape.
 TensorFunction custom_function(
     TensorFunction forward,
     std::function<std::vector<DistTensor>(const CustomCall&)> backward);

@@ -15,20 +15,25 @@ namespace {
 class FunctionNode : public Node,
                      public std::enable_shared_from_this<FunctionNode> {
  public:
-  FunctionNode(std::string_view name, TensorList ins, GradientFunction gradient)
+  FunctionNode(std::string_view name, TensorList ins, GradientFunction gradient,
+               TensorList saved)
       : name_(name), gradient_(std::move(gradient)) {
     for (const DistTensor& in : ins) {
       inputs.push_back(edge_to(in));
-      ins_.push_back({in, in.impl()->version()});
+      specs_.push_back(in.spec());
     }
+    for (const DistTensor& x : saved) hold("input", x);
   }
   ~FunctionNode() override { FunctionNode::release(); }
 
-  void made(std::span<const DistTensor> outputs) {
+  void made(std::span<const DistTensor> outputs, Needs needs) {
     num_outputs = static_cast<int>(outputs.size());
     for (size_t o = 0; o < outputs.size(); ++o) {
-      // The outputs own this node, so that holding them would make a cycle.
-      outs_.push_back(outputs[o].detach());
+      if (needs == Needs::kOutputs) {
+        // The outputs own this node, so that holding them would make a cycle.
+        outs_.push_back(outputs[o].detach());
+        hold("output", outs_[o]);
+      }
       if (is_float(outputs[o].dtype())) join(outputs[o], o);
     }
   }
@@ -40,12 +45,13 @@ class FunctionNode : public Node,
              "the gradient of this call was taken before, with release_graph "
              "or by SplitGrad, and the tensors that it needs were freed; run "
              "the forward pass again, or take all gradients at once");
-    for (size_t i = 0; i < ins_.size(); ++i)
-      DT_CHECK(ins_[i].x.impl()->version() == ins_[i].version, name_,
-               "input {}, {}, was changed in place after it was used, and its "
-               "old values are needed for the gradient; change a copy of it "
+    for (const Held& h : held_)
+      DT_CHECK(h.x.impl()->version() == h.version, name_,
+               "an {}, {}, was changed in place after it was {}, and its old "
+               "values are needed for the gradient; change a copy of it "
                "instead",
-               i, ins_[i].x.spec()->to_string());
+               h.what, h.x.spec()->to_string(),
+               h.what == "input" ? "used" : "made");
     std::vector<DistTensor> outs;
     for (size_t o = 0; o < outs_.size(); ++o) {
       outs.push_back(outs_[o].detach());
@@ -53,12 +59,12 @@ class FunctionNode : public Node,
     }
     std::vector<DistTensor> back = gradient_(outs, cotangents, needed);
     DT_CHECK(back.size() == gradients.size(), name_,
-             "the gradient has {} tensors, but the number of inputs is {}; "
-             "return one, which may be undefined, for each input",
+             "the number of gradients is {}, but that of inputs is {}; return "
+             "one, which may be undefined, for each input",
              back.size(), gradients.size());
     for (size_t i = 0; i < back.size(); ++i) {
       if (!needed[i] || !back[i].defined()) continue;
-      const Spec* in = ins_[i].x.spec();
+      const Spec* in = specs_[i];
       DT_CHECK(back[i].shape() == in->shape() && back[i].mesh() == in->mesh(),
                name_,
                "the gradient of input {} is {} on {}, but the input is {} on "
@@ -70,16 +76,20 @@ class FunctionNode : public Node,
   }
   void release() override {
     gradient_ = nullptr;
-    ins_.clear();
+    held_.clear();
     outs_.clear();
   }
   std::string_view name() const override { return name_; }
 
  private:
-  struct Saved {
+  struct Held {
+    std::string_view what;
     DistTensor x;
     uint64_t version;
   };
+  void hold(std::string_view what, const DistTensor& x) {
+    held_.push_back({what, x, x.impl()->version()});
+  }
   void join(const DistTensor& output, size_t o) {
     output.impl()->node = shared_from_this();
     output.impl()->output = static_cast<int>(o);
@@ -88,7 +98,8 @@ class FunctionNode : public Node,
 
   const std::string_view name_;
   GradientFunction gradient_;
-  std::vector<Saved> ins_;
+  std::vector<SpecRef> specs_;  // of the inputs
+  std::vector<Held> held_;
   std::vector<DistTensor> outs_;
 };
 
@@ -103,9 +114,10 @@ bool any_records(TensorList inputs) {
 
 std::vector<DistTensor> with_gradient(std::string_view name, TensorList inputs,
                                       std::vector<DistTensor> outputs,
-                                      GradientFunction gradient) {
-  std::make_shared<FunctionNode>(name, inputs, std::move(gradient))
-      ->made(outputs);
+                                      GradientFunction gradient,
+                                      TensorList saved, Needs needs) {
+  std::make_shared<FunctionNode>(name, inputs, std::move(gradient), saved)
+      ->made(outputs, needs);
   return outputs;
 }
 

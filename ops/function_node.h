@@ -3,6 +3,7 @@
 // functions (custom.h) and the way between a mesh and one of its ranks
 // (local_map.h). Private to ops.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -23,12 +24,19 @@ using GradientFunction = std::function<std::vector<DistTensor>(
 // Whether a call with these inputs has a gradient.
 bool any_records(TensorList inputs);
 
+// Whether the gradient needs the values of the outputs. If not, the graph does
+// not hold them, and GradientFunction gets an empty list.
+enum class Needs : uint8_t { kNoOutputs, kOutputs };
+
 // Records in the graph that `outputs`, which have no history of their own, were
 // made from `inputs`, and returns them. Outputs of other than float types get
 // no gradient. `name` names the call in errors, and must be a literal. The
-// gradient throws Error if an input was changed in place since then.
+// gradient throws Error if one of the tensors `saved`, which its function
+// holds, or of the outputs that it needs, was changed in place since then.
 std::vector<DistTensor> with_gradient(std::string_view name, TensorList inputs,
                                       std::vector<DistTensor> outputs,
-                                      GradientFunction gradient);
+                                      GradientFunction gradient,
+                                      TensorList saved = {},
+                                      Needs = Needs::kNoOutputs);
 
 }  // namespace dtensor

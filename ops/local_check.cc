@@ -70,7 +70,7 @@ std::string index_of(const Spec* spec, const Coord& here, int64_t at) {
 
 }  // namespace
 
-void check_local_map(const TensorFunction& fn,
+void check_local_map(const TensorFunction& fn, const RandomState& random,
                      const std::vector<DistTensor>& inputs,
                      const std::vector<DistTensor>& outputs) {
   const NoGrad no_grad;
@@ -83,11 +83,14 @@ void check_local_map(const TensorFunction& fn,
   }
   {
     const LocalScope alone(mesh, true);
+    const RandomScope draws(random);
     expected = fn(whole);
   }
-  std::vector<int64_t> ranks;
-  for (int64_t r = 0; r < mesh.num_ranks(); ++r)
-    ranks.push_back(mesh.world_rank(r));
+  DT_CHECK(expected.size() == outputs.size(), kName,
+           "the function returned {} for its parts, but {} for the whole "
+           "inputs; return as many in both cases",
+           quantity(outputs.size(), "tensor", "tensors"), expected.size());
+  const std::vector<int64_t> ranks = world_ranks(mesh);
   for (size_t o = 0; o < outputs.size(); ++o) {
     const Spec* spec = outputs[o].spec();
     const Shape& shape = expected[o].shape();

@@ -49,17 +49,6 @@ DistTensor on_local_mesh(const DistTensor& x) {
       part, Spec::replicated(local_mesh(), part.shape(), part.dtype()));
 }
 
-void check_local(std::string_view op, const DistTensor& part,
-                 const Mesh& mesh) {
-  check_defined(op, part);
-  DT_CHECK(part.mesh() == local_mesh(), op,
-           "the part {} is on mesh {}, but must be on local_mesh(), which is "
-           "{} here; write to_local(x)",
-           part.spec()->to_string(), part.mesh().to_string(),
-           local_mesh().to_string());
-  RankContext::current().coordinate(mesh, op);
-}
-
 // from_local() for a known spec.
 DistTensor joined(const DistTensor& part, const Spec* spec) {
   const bool recorded = any_records(part);
@@ -144,26 +133,27 @@ std::vector<size_t> wanted(std::span<const bool> needed) {
 // One call that has a gradient.
 struct Recorded {
   FunctionRef function;
+  Mesh mesh;
+  RandomState random;                      // before the call
   std::vector<DistTensor> inputs;          // in the layouts of Function::in
   std::vector<DistTensor> parts, results;  // local, with their graph
+  std::vector<SpecRef> outputs;
 
-  std::vector<DistTensor> gradient(std::span<const DistTensor> outputs,
-                                   std::span<const DistTensor> cotangents,
+  std::vector<DistTensor> gradient(std::span<const DistTensor> cotangents,
                                    std::span<const bool> needed) const {
-    return grad_enabled() ? again(outputs, cotangents, needed)
-                          : once(outputs, cotangents, needed);
+    return grad_enabled() ? again(cotangents, needed)
+                          : once(cotangents, needed);
   }
 
-  std::vector<DistTensor> once(std::span<const DistTensor> outputs,
-                               std::span<const DistTensor> cotangents,
+  std::vector<DistTensor> once(std::span<const DistTensor> cotangents,
                                std::span<const bool> needed) const {
     std::vector<DistTensor> moved;
     std::vector<SpecRef> to;
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (!cotangents[o].defined()) continue;
       moved.push_back(cotangents[o]);
-      to.push_back(cotangent_of_parts(kName, outputs[o].spec())
-                       ->with(cotangents[o].dtype()));
+      to.push_back(
+          cotangent_of_parts(kName, outputs[o])->with(cotangents[o].dtype()));
     }
     relayout(moved, to);
     std::vector<DistTensor> local(outputs.size()), back(inputs.size()), ins;
@@ -171,6 +161,7 @@ struct Recorded {
       if (cotangents[o].defined()) local[o] = on_local_mesh(moved[at++]);
     const std::vector<size_t> which = wanted(needed);
     for (size_t i : which) ins.push_back(parts[i]);
+    const LocalScope scope(mesh, false);
     const auto found = local_gradients(results, local, ins, false);
     for (size_t k = 0; k < which.size(); ++k) {
       const Spec* spec = inputs[which[k]].spec();
@@ -182,8 +173,7 @@ struct Recorded {
 
   // The gradient as a function of inputs and cotangents, which is
   // differentiable again.
-  std::vector<DistTensor> again(std::span<const DistTensor> outputs,
-                                std::span<const DistTensor> cotangents,
+  std::vector<DistTensor> again(std::span<const DistTensor> cotangents,
                                 std::span<const bool> needed) const {
     const std::vector<size_t> which = wanted(needed);
     auto back = std::make_shared<Function>();
@@ -194,8 +184,7 @@ struct Recorded {
       if (!cotangents[o].defined()) continue;
       reached.push_back(o);
       all.push_back(cotangents[o]);
-      back->in.push_back(
-          cotangent_of_parts(kName, outputs[o].spec())->layout());
+      back->in.push_back(cotangent_of_parts(kName, outputs[o])->layout());
     }
     for (size_t i : which) {
       back->out.push_back(
@@ -203,9 +192,11 @@ struct Recorded {
       back->options.shapes.push_back(inputs[i].shape());
     }
     back->options.check = false;
-    back->fn = [fn = function->fn, which, reached, n = inputs.size(),
+    back->fn = [fn = function->fn, random = random, which, reached,
+                n = inputs.size(),
                 outputs = outputs.size()](const std::vector<DistTensor>& in) {
       RankContext& ctx = RankContext::current();
+      const RandomScope draws(random);
       const bool graph = ctx.grad_enabled;
       const Scoped<bool> record(ctx.grad_enabled, true);
       std::vector<DistTensor> ins(in.begin(), in.begin() + n), given(outputs),
@@ -245,9 +236,9 @@ std::vector<SpecRef> specs_of(Function& f, const Mesh& mesh,
 // Throws Error unless the results of fn are what the outputs are made from.
 void check_results(const Function& f, const std::vector<DistTensor>& results) {
   DT_CHECK(results.size() == f.out.size(), kName,
-           "the function returned {} tensors, but {} layouts of outputs are "
-           "given; give one for each",
-           results.size(), f.out.size());
+           "the function returned {} for {}; give a layout for each output",
+           quantity(results.size(), "tensor", "tensors"),
+           quantity(f.out.size(), "layout", "layouts"));
   check_defined(kName, results);
   for (size_t o = 0; o < results.size(); ++o)
     DT_CHECK(results[o].mesh() == local_mesh(), kName,
@@ -261,9 +252,9 @@ std::vector<DistTensor> call(const FunctionRef& f,
                              std::vector<DistTensor> inputs) {
   RankContext& ctx = RankContext::current();
   DT_CHECK(!inputs.empty() && inputs.size() == f->in.size(), kName,
-           "{} inputs were passed, but {} layouts of inputs are given; pass "
-           "one tensor for each layout, and at least one",
-           inputs.size(), f->in.size());
+           "got {} for {}; pass one tensor for each layout, and at least one",
+           quantity(inputs.size(), "input", "inputs"),
+           quantity(f->in.size(), "layout", "layouts"));
   check_defined(kName, inputs);
   const Mesh mesh = inputs[0].mesh();
   for (const DistTensor& x : inputs)
@@ -277,7 +268,7 @@ std::vector<DistTensor> call(const FunctionRef& f,
     in.push_back(f->in[i].applied_to(inputs[i].spec()));
   relayout(inputs, in, {.copies = true});
 
-  Recorded r{f, inputs, {}, {}};
+  Recorded r{f, mesh, random_state(), inputs, {}, {}, {}};
   for (const DistTensor& x : inputs) {
     DistTensor part = on_local_mesh(x);
     if (recorded && x.requires_grad()) part.set_requires_grad();
@@ -307,18 +298,30 @@ std::vector<DistTensor> call(const FunctionRef& f,
   }
   if (f->options.check && ctx.input_check == RankContext::InputCheck::kAll &&
       !ctx.dry_run)
-    check_local_map(f->fn, inputs, outputs);
+    check_local_map(f->fn, r.random, inputs, outputs);
   if (!recorded) return outputs;
-  return with_gradient(kName, TensorList(std::span<const DistTensor>(r.inputs)),
-                       std::move(outputs),
-                       [r](std::span<const DistTensor> made,
-                           std::span<const DistTensor> cotangents,
-                           std::span<const bool> needed) {
-                         return r.gradient(made, cotangents, needed);
-                       });
+  r.outputs = specs;
+  const std::vector<DistTensor> given = r.inputs;
+  return with_gradient(
+      kName, given, std::move(outputs),
+      [r = std::move(r)](std::span<const DistTensor>,
+                         std::span<const DistTensor> cotangents,
+                         std::span<const bool> needed) {
+        return r.gradient(cotangents, needed);
+      },
+      given);
 }
 
 }  // namespace
+
+void check_local(std::string_view op, const DistTensor& part) {
+  check_defined(op, part);
+  DT_CHECK(part.mesh() == local_mesh(), op,
+           "the part {} is on mesh {}, but must be on local_mesh(), which is "
+           "{} here; write to_local(x)",
+           part.spec()->to_string(), part.mesh().to_string(),
+           local_mesh().to_string());
+}
 
 LocalScope::LocalScope(const Mesh& mesh, bool alone)
     : mesh_(mesh), alone_(alone), outer_(std::exchange(scope, this)) {}
@@ -347,14 +350,16 @@ DistTensor to_local(const DistTensor& x) {
 
 DistTensor from_local(const DistTensor& part, const Mesh& mesh,
                       const Placements& placements) {
-  check_local("from_local", part, mesh);
+  check_local("from_local", part);
+  RankContext::current().coordinate(mesh, "from_local");
   return joined(part,
                 specs_of_parts("from_local", mesh, {placements}, part)[0]);
 }
 
 DistTensor from_local(const DistTensor& part, const Mesh& mesh,
                       const Placements& placements, const Shape& global_shape) {
-  check_local("from_local", part, mesh);
+  check_local("from_local", part);
+  RankContext::current().coordinate(mesh, "from_local");
   return joined(
       part, Spec::get(mesh, global_shape,
                       placements.resolve(mesh, global_shape), part.dtype()));

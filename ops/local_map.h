@@ -63,14 +63,14 @@ struct LocalMapOptions {
 // Returns a function that brings its inputs to the layouts `in`, calls `fn` on
 // each rank with the local parts, and makes outputs with the layouts `out` from
 // the local results, which are on local_mesh(). Like jax.shard_map, with parts
-// of any sizes, also none. The inputs are on one mesh, over which the result is
-// collective; it works on ranks outside the mesh, too, once it knows the
-// outputs' shapes.
+// of any sizes, also none. The inputs are on one mesh, whose ranks, and no
+// others, call the result; it is collective.
 //
 // Differentiable, also twice, by the operators that fn calls, if the inputs and
 // outputs are partial by sums only. The gradient keeps fn until it is taken
 // with release_graph or the graph is dropped, so fn must capture by value
-// everything that does not live that long. The second gradient calls fn again.
+// everything that does not live that long. Under create_graph, the gradient
+// calls fn again, with the same random numbers.
 // Tensors that fn uses besides its inputs get no gradient. With an input that
 // is partial, fn has to be linear in it.
 //
@@ -79,8 +79,9 @@ struct LocalMapOptions {
 // the results differ by more than rounding, every rank throws an Error that
 // names the output, the ranks and the first element that differs.
 //
-// A call throws Error, on every rank, if the number of inputs or outputs, a
-// layout, or the shapes of the results do not fit.
+// A call throws Error if the number of inputs or outputs, a layout, or the
+// shapes of the results do not fit: on every rank, or if the shapes are known
+// from LocalMapOptions or an earlier call, on the ranks where they do not fit.
 TensorFunction local_map(TensorFunction fn, std::vector<Placements> in,
                          std::vector<Placements> out,
                          const LocalMapOptions& = {});

@@ -2,9 +2,15 @@
 // The local_map() (local_map.h) that runs on the calling thread, for
 // collectives.h. Private to ops.
 #pragma once
+#include <string_view>
+
+#include "dtensor/dist_tensor.h"
 #include "dtensor/placement/mesh.h"
 
 namespace dtensor {
+
+// Throws Error, headed by `op`, unless the part is on local_mesh().
+void check_local(std::string_view op, const DistTensor& part);
 
 class LocalScope {
  public:

@@ -76,6 +76,13 @@ const Dim* alike(TensorList inputs, AxisMask axes, int64_t n) {
 
 }  // namespace
 
+std::vector<int64_t> world_ranks(const Mesh& mesh) {
+  std::vector<int64_t> ranks;
+  for (int64_t r = 0; r < mesh.num_ranks(); ++r)
+    ranks.push_back(mesh.world_rank(r));
+  return ranks;
+}
+
 std::vector<std::vector<int64_t>> gathered_numbers(
     std::string_view op, const std::vector<int64_t>& ranks,
     const std::vector<int64_t>& mine) {
@@ -96,10 +103,8 @@ std::vector<std::vector<int64_t>> gathered_numbers(
 std::vector<SpecRef> specs_of_parts(std::string_view op, const Mesh& mesh,
                                     const std::vector<Placements>& layouts,
                                     TensorList parts, TensorList inputs) {
-  std::vector<int64_t> ranks;
-  for (int64_t r = 0; r < mesh.num_ranks(); ++r)
-    ranks.push_back(mesh.world_rank(r));
-  const auto numbers = gathered_numbers(op, ranks, numbers_of(parts));
+  const auto numbers =
+      gathered_numbers(op, world_ranks(mesh), numbers_of(parts));
   std::vector<SpecRef> specs;
   for (size_t o = 0; o < parts.size(); ++o) {
     std::vector<Part> all;

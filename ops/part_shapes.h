@@ -9,6 +9,8 @@
 
 namespace dtensor {
 
+// The ranks of the run that are in the mesh, by mesh rank.
+std::vector<int64_t> world_ranks(const Mesh&);
 // Every member's `mine`, by member of the group of ranks. Collective over the
 // group. In a dry run, every member's is the caller's.
 std::vector<std::vector<int64_t>> gathered_numbers(

@@ -16,20 +16,6 @@
 namespace dtensor {
 namespace {
 
-// Sets the state of the run's own generators for a scope.
-class RandomScope {
- public:
-  explicit RandomScope(const RandomState& state) : old_(random_state()) {
-    set_random_state(state);
-  }
-  ~RandomScope() { set_random_state(std::move(old_)); }
-  RandomScope(const RandomScope&) = delete;
-  RandomScope& operator=(const RandomScope&) = delete;
-
- private:
-  RandomState old_;
-};
-
 // The settings under which the first run begins. The second run restores them.
 struct Where {
   explicit Where(const RankContext& ctx)

@@ -2,6 +2,7 @@
 #include "dtensor/placement/owned.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
@@ -70,6 +71,16 @@ std::vector<IntervalList> parts_of(const Dim& dim, const Mesh& mesh) {
   for (int64_t r : mesh.group(dim.axes(), mesh.coordinate(0)))
     own.intervals(mesh, mesh.coordinate(r), parts.emplace_back());
   return parts;
+}
+
+Dim owned_by(int64_t size, const Mesh& mesh, int axis, int64_t owner) {
+  DT_CHECK(owner >= 0 && owner < mesh.axis_size(axis), "layout",
+           "axis {} has no rank {}; write Owned() of 0 to {}",
+           mesh.axis_name(axis), owner, mesh.axis_size(axis) - 1);
+  std::vector<int64_t> points;
+  for (int64_t i = 0; i <= mesh.axis_size(axis); ++i)
+    points.push_back(i <= owner ? 0 : size);
+  return Dim(size, Split::at({axis}, std::move(points), mesh));
 }
 
 Dim zigzag(int64_t size, const Mesh& mesh, int axis) {

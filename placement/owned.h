@@ -23,6 +23,10 @@ namespace dtensor {
 Dim owned(int64_t size, const Mesh&, AxisMask axes,
           const std::vector<IntervalList>& parts);
 
+// The Dim of which the rank at coordinate `owner` of the axis has all. Throws
+// Error if the axis has no such rank.
+Dim owned_by(int64_t size, const Mesh&, int axis, int64_t owner);
+
 // The opposite of owned(): the part of each rank of a group over the Dim's
 // axes. If several ranks hold an index, one of them gets it, as in
 // partitioned().

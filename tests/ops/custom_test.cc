@@ -136,14 +136,13 @@ TEST(CustomFunction, Errors) {
                    x);
             }).find("the gradient of input 0 is f64[]"),
             std::string::npos);
-  EXPECT_NE(
-      error([&](DistTensor& x) {
-        grad(sum(custom_function(
-                 [](const Tensors& in) { return in; },
-                 [](const CustomCall&) { return Tensors(2); })({x})[0]),
-             x);
-      }).find("the gradient has 2 tensors, but the number of inputs is 1"),
-      std::string::npos);
+  EXPECT_NE(error([&](DistTensor& x) {
+              grad(sum(custom_function(
+                       [](const Tensors& in) { return in; },
+                       [](const CustomCall&) { return Tensors(2); })({x})[0]),
+                   x);
+            }).find("the number of gradients is 2, but that of inputs is 1"),
+            std::string::npos);
   EXPECT_NE(error([&](DistTensor& x) {
               const DistTensor y = custom_function(keep, keep)(x);
               {
@@ -152,6 +151,16 @@ TEST(CustomFunction, Errors) {
               }
               grad(sum(y), x);
             }).find("was changed in place after it was used"),
+            std::string::npos);
+  EXPECT_NE(error([&](DistTensor& x) {
+              DistTensor y = custom_function(keep, keep)(x);
+              const DistTensor loss = sum(y);
+              {
+                const NoGrad no_grad;
+                y.assign(x.local().clone());
+              }
+              grad(loss, x);
+            }).find("was changed in place after it was made"),
             std::string::npos);
   EXPECT_NE(error([&](DistTensor& x) {
               const DistTensor y = sum(custom_function(keep, keep)(x));

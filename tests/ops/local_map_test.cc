@@ -9,7 +9,9 @@
 #include "dtensor/ops/collectives.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/data_shapes.h"
+#include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/random.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "tests/ops/structured_testing.h"
@@ -172,6 +174,52 @@ TEST(LocalMap, NoGradientReachesAnOutput) {
   });
 }
 
+// The backward pass knows the axes, too: of a checkpoint(), and of a function
+// with its own gradient. Random numbers are drawn again.
+TEST(LocalMap, BackwardPassesThatCommunicate) {
+  run(3, [](Runtime&) {
+    const Mesh m({{"x", 3}});
+    const Array a = values({3, 5}, 1);
+    double all = 0;
+    for (double v : a.v) all += v * v;
+    DistTensor x = put(a, m, "S1").set_requires_grad();
+    const auto f = local_map(
+        [](const DistTensor& p) {
+          return checkpoint(
+              [](const DistTensor& q) {
+                return all_reduce(sum(square(q)), "x");
+              },
+              p);
+        },
+        "S1", "");
+    const DistTensor y = f(x);
+    EXPECT_NEAR(y.item(), all, 1e-12);
+    Array twice = a;
+    for (double& v : twice.v) v *= 2;
+    expect_near(array_of(grad(y, x)[0].full()), twice, 1e-12, "checkpoint");
+
+    const auto keep = [](const DistTensor& t) { return t; };
+    const auto g = local_map(
+        [&](const DistTensor& p) {
+          return custom_function(
+              keep, [](const DistTensor& c) { return all_reduce(c, "x"); })(p);
+        },
+        "", "P");
+    DistTensor r = put(a, m).set_requires_grad();
+    expect_near(array_of(grad(sum(g(r)), r)[0].full()),
+                array_of((ones_like(r) * 9).full()), 1e-12, "custom");
+
+    const auto drops = local_map(
+        [](const DistTensor& p) { return dropout(p, 0.5); }, "S1", "S1");
+    const DistTensor d = drops(x);
+    const Array gradient =
+        array_of(grad(sum(d), x, {.create_graph = true})[0].full());
+    const Array kept = array_of(d.full());
+    for (int64_t i = 0; i < 15; ++i)
+      EXPECT_EQ(gradient.at(i) == 0, kept.at(i) == 0) << i;
+  });
+}
+
 // Runs fn under RunOptions::check, and returns the error.
 std::string checked(const std::string& mesh,
                     const std::function<void(const Mesh&)>& fn) {
@@ -299,6 +347,20 @@ TEST(LocalMap, CheckFindsWrongLayouts) {
   }
 }
 
+// A group that was made outside of the function has one member as well.
+TEST(LocalMap, CheckTakesAnyGroup) {
+  EXPECT_EQ(checked("x=3",
+                    [](const Mesh& m) {
+                      const AxisGroup group(m, "x");
+                      local_map(
+                          [group](const DistTensor& p) {
+                            return all_reduce(sum(p, {0}), group);
+                          },
+                          "S0", "")(put(values({5, 4}, 1), m));
+                    }),
+            "no error");
+}
+
 TEST(LocalMap, CheckNamesTheRankAndTheElement) {
   const std::string error = checked("x=2,y=2", [](const Mesh& m) {
     const DistTensor x = put(values({4, 3}, 1), m);
@@ -321,11 +383,11 @@ TEST(LocalMap, Errors) {
   const TensorFunction same = [](const Tensors& in) { return in; };
   EXPECT_NE(error([&](const DistTensor& x) {
               local_map(same, {"S0", "S0"}, {"S0", "S0"})({x});
-            }).find("1 inputs were passed, but 2 layouts"),
+            }).find("got 1 input for 2 layouts"),
             std::string::npos);
   EXPECT_NE(error([&](const DistTensor& x) {
               local_map(same, {"S0"}, {"S0", "S0"})({x});
-            }).find("returned 1 tensors, but 2 layouts"),
+            }).find("returned 1 tensor for 2 layouts"),
             std::string::npos);
   EXPECT_NE(error([&](const DistTensor& x) {
               local_map([x](const Tensors&) -> Tensors { return {x}; }, {"S0"},
