@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizers of torch.optim, and Lion. Updates, options and their defaults
-// are torch's, except where a comment says otherwise. The rate is
+// The optimizers of torch.optim, Lion and Shampoo. Updates, options and their
+// defaults are torch's, except where a comment says otherwise. The rate is
 // UpdateOptions::lr; "rate 0.01" gives torch's default. Constructors throw
 // Error for options out of range.
 #pragma once
