@@ -15,6 +15,7 @@
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
+#include "tests/dtensor/device/recording_device.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
@@ -166,6 +167,37 @@ TEST(TrainerOptimizer, ALossScaleSkipsSteps) {
       EXPECT_TRUE(report.steps[0].skipped) << kind.name;
       EXPECT_FALSE(report.steps[5].skipped) << kind.name;
     });
+}
+
+// The host cannot touch the memory of this device, whose work runs late.
+TEST(TrainerOptimizer, TrainsOnADeviceButNotInAGraph) {
+  for (const Kind& kind : kKinds) {
+    const auto trained = [&](bool on_device, bool graph) {
+      std::vector<double> all;
+      RunOptions options;
+      options.world = 2;
+      const auto device = RecordingDevice::make();
+      if (on_device)
+        options.device = [&](int64_t) -> Device& { return *device; };
+      run(options, [&](Runtime& rt) {
+        const auto model = tiny_gpt(rt.mesh({{"dp", 2}}), 1, DType::kBF16);
+        TrainerOptions training = options_of(kind, "");
+        training.cuda_graph = graph;
+        Trainer trainer(*model, training);
+        for (int i = 0; i < 3; ++i) {
+          const double loss = trainer.step(tokens).loss;
+          if (rt.rank() == 0) all.push_back(loss);
+        }
+      });
+      return all;
+    };
+    EXPECT_EQ(trained(true, false), trained(false, false)) << kind.name;
+    const std::string error = error_of([&] { trained(true, true); });
+    EXPECT_NE(error.find("[optimizer] an update by operators cannot be in a "
+                         "graph's step"),
+              std::string::npos)
+        << error;
+  }
 }
 
 TEST(TrainerOptimizer, MayTakeAFewParametersOrNone) {
