@@ -362,8 +362,9 @@ const Op& combine_op(Kind kind) {
 struct Indexed {
   Indexed(std::string_view op, const DistTensor& tensor, int dim_,
           const DistTensor& indices, std::initializer_list<DistTensor> more) {
-    check_defined(op, {tensor, indices});
-    check_defined(op, more);
+    std::vector<DistTensor> all{tensor, indices};
+    all.insert(all.end(), more);
+    check_defined(op, all);
     check_index_type(op, indices);
     x = atleast_1d(tensor);
     index = cast(atleast_1d(indices), DType::kI64);

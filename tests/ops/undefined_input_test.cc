@@ -42,6 +42,13 @@ TEST(UndefinedInput, NamesTheOperatorAndTheInput) {
               sentence("cast", 0, 1));
     EXPECT_EQ(error_of([&] { add_rms_norm(x, x, none); }),
               sentence("add_rms_norm", 2, 3));
+    const DistTensor i = cast(x, DType::kI64);
+    EXPECT_EQ(error_of([&] { scatter(none, 0, i, x); }),
+              sentence("scatter", 0, 3));
+    EXPECT_EQ(error_of([&] { scatter(x, 0, none, x); }),
+              sentence("scatter", 1, 3));
+    EXPECT_EQ(error_of([&] { scatter(x, 0, i, none); }),
+              sentence("scatter", 2, 3));
   });
 }
 
