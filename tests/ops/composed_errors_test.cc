@@ -200,6 +200,14 @@ TEST(ComposedErrors, SayWhatToWrite) {
         {[&] { dot(v, zeros({2})); }, "[dot] f32[",
          "have different sizes; pass vectors of one size"},
         {[&] {
+           addmm(x, v, zeros({3, 4}));
+         },
+         "[addmm] the number of dimensions of f32[3](R) is 1; pass a tensor "
+         "with 2"},
+        {[&] { addmm(x, x, v); },
+         "[addmm] the number of dimensions of f32[3](R) is 1; pass a tensor "
+         "with 2"},
+        {[&] {
            addmm(zeros({5}), x, zeros({3, 4}));
          },
          "[addmm] f32[",

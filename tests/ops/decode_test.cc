@@ -150,6 +150,19 @@ TEST(Decode, CopiesRowsToTheirIndices) {
           });
 }
 
+// A gradient that needs the old values fails on every rank, also on one whose
+// part got no row. Else the others would wait for it.
+TEST(Decode, CopiesChangeTheTensorOnEveryRank) {
+  run(2, [](Runtime& rt) {
+    const DistTensor x = ones({4, 2}, rt.mesh(), "S0"),
+                     w = ones({4, 2}, rt.mesh(), "S0").set_requires_grad(),
+                     y = sum(w * x);
+    copy_into(x, zeros({1, 2}, rt.mesh()), 0, 3);
+    EXPECT_NE(error_of([&] { grad(y, {w}); }).find("was changed in place"),
+              std::string::npos);
+  });
+}
+
 // i8 is moved like other types; the last rank has no part.
 TEST(Decode, CopiesRowsOfI8) {
   run(3, [](Runtime& rt) {

@@ -196,6 +196,9 @@ TEST(DistributionsTest, Dropout) {
     EXPECT_NEAR(kept, 120, 35);
     expect_near(array_of(grad(sum(y), {x})[0].full()), a, 1e-6, "gradient");
     EXPECT_EQ(dropout3d(ones({2, 3, 4, 5}, m), 1, kSource).full().at(0), 0);
+    const Array line =
+        array_of(dropout1d(ones({40, 3}, m), 0.4, kSource).full());
+    for (int64_t i = 0; i < 120; ++i) EXPECT_EQ(line.at(i), line.at(i / 3 * 3));
     // No rank needs numbers of another one, even if space is split.
     const DistTensor rows = ones({2, 3, 8, 2}, m, "S2");
     RankContext::current().record = true;

@@ -171,6 +171,25 @@ class Copies final : public RuleOp {
   void compute(Compute&) const override {}
 };
 
+// An operator that is differentiable, but does not say how.
+class Ungraded final : public RuleOp {
+ public:
+  Ungraded() : RuleOp("ungraded", "n->n") {}
+  void compute(Compute& c) const override { c.out[0].copy_from(c.in[0]); }
+};
+
+TEST(OpTest, AMissingGradientIsASentence) {
+  static const Ungraded op;
+  run(1, [&](Runtime& rt) {
+    const DistTensor x = zeros({4}, rt.mesh({{"a", 1}})).set_requires_grad();
+    const DistTensor y = sum(apply1(op, {x}));
+    EXPECT_NE(error_of([&] {
+                grad(y, {x});
+              }).find("[ungraded] has no gradient; detach() its inputs"),
+              std::string::npos);
+  });
+}
+
 TEST(OpTest, NineOutputsAreASentence) {
   static const Copies op;
   run(1, [&](Runtime& rt) {

@@ -47,6 +47,19 @@ TEST(Tensordot, WithoutDimensionsIsTheOuterProduct) {
   });
 }
 
+// A vector in front has no row in the result, and one at the end no column.
+TEST(MultiDot, OfVectorsAtTheEnds) {
+  const Array v{{2}, {1, 10}}, a{{2, 3}, {1, 2, 3, 4, 5, 6}},
+      b{{3, 2}, {1, 0, 0, 1, 1, 1}};
+  on_mesh("a=2", [&](const Mesh& mesh) {
+    const DistTensor x = put(v, mesh, "S0"), y = put(a, mesh, "S0"),
+                     z = put(b, mesh, "R");
+    EXPECT_EQ(array_of(multi_dot({x, y, z}).full()).v, (Values{104, 115}));
+    EXPECT_EQ(array_of(multi_dot({y, z, x}).full()).v, (Values{54, 120}));
+    EXPECT_EQ(multi_dot({x, y, z, x}).item(), 1254);
+  });
+}
+
 // As in torch, y = a W b for each row, so a and b must have the same rows.
 TEST(Bilinear, RowsMustBeEqual) {
   const Array a{{2, 1, 2}, {1, 2, 3, 4}}, b{{2, 1, 1}, {10, 100}},
