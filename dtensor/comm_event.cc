@@ -64,7 +64,6 @@ CommRecord::CommRecord()
 CommRecord::~CommRecord() {
   context_.record = outer_;
   --records;
-  if (!outer_) context_.events.clear();
   // A run that records from the beginning, as with --json, may be long. It
   // needs only sums of its events, unless an observer reads them.
   if (outer_ && records == 0 && !context_.observers.read_events(context_))

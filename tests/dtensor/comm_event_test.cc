@@ -38,6 +38,17 @@ TEST(CommRecordTest, HasTheEventsOfItsScope) {
   });
 }
 
+TEST(CommRecordTest, LeavesNothingForTheNext) {
+  run(2, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh();
+    for (int i = 0; i < 2; ++i) {
+      const CommRecord record;
+      gather(mesh);
+      EXPECT_EQ(record.events().size(), 1u);
+    }
+  });
+}
+
 TEST(CommRecordTest, Nests) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();

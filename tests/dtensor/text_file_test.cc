@@ -79,6 +79,14 @@ TEST_F(FilesWritten, KeepTheOldOneWhenTheNewOneDoesNotFit) {
   EXPECT_EQ(files(), 1);
 }
 
+// A process that is killed leaves a part, and a later one may get its number.
+TEST_F(FilesWritten, ReplaceAPartOfAnEarlierProcess) {
+  put("result.json." + std::to_string(getpid()) + ".part", "a part");
+  write_text_file("--json", at("result.json"), "new");
+  EXPECT_EQ(text(at("result.json")), "new");
+  EXPECT_EQ(files(), 1);
+}
+
 TEST_F(FilesWritten, AreAnErrorWhenTooLargeAndNoSignal) {
   const std::string path = put("result.json", "old");
   const auto program = [&] {

@@ -126,7 +126,7 @@ SharedRings::~SharedRings() {
 
 int SharedRings::lost() const {
   std::vector<pollfd> now = ends_;
-  if (now.empty() || poll(now.data(), now.size(), 0) <= 0) return -1;
+  if (poll(now.data(), now.size(), 0) <= 0) return -1;
   for (size_t i = 0; i < now.size(); ++i)
     if (now[i].revents) return processes_[i];
   return -1;
