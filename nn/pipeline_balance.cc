@@ -26,7 +26,7 @@ std::vector<int64_t> balanced_stages(std::span<const double> costs,
     double dearest = kNever;
     size_t end = 0;
   };
-  std::vector<std::vector<Cut>> best(all, std::vector<Cut>(n + 1));
+  std::vector<std::vector<Cut>> best(all, std::vector<Cut>(n));
   for (size_t i = n; i-- > 0;)
     best[0][i] = {costs[i] + (i + 1 < n ? best[0][i + 1].dearest : 0), n};
   for (size_t k = 1; k < all; ++k)

@@ -133,7 +133,6 @@ std::unique_ptr<LanguageModel> from_pretrained(const std::string& dir,
                                                const LoadOptions& options) {
   ModelConfig config = read_config(dir + "/config.json");
   if (options.dtype) config.dtype = *options.dtype;
-  config.validate();
   auto model = internal::make_model(
       config, mesh, options.plan ? *options.plan : default_plan(config, mesh),
       0, true, options.int8_weights);

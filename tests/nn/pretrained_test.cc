@@ -276,6 +276,8 @@ TEST_F(Pretrained, RefusesWhatItDoesNotCompute) {
         std::array{"qwen2", "max_window_layers", "28"},
         std::array{"mixtral", "pad_token_id", "3"}})
     EXPECT_EQ(error_with(model, member, value), "no error");
+  EXPECT_EQ(error_with("llama", "num_key_value_heads", "4").substr(0, 47),
+            "[model] heads 6 is not a multiple of kv-heads 4");
   EXPECT_EQ(error_with("gpt", "n_inner", "null"), "no error");
   EXPECT_EQ(read_config(path).ffn_size(), 96);
 }

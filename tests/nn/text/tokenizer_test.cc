@@ -405,6 +405,23 @@ TEST(TokenizerTest, PutsThePrefixOnlyBeforeTheFirstPiece) {
   EXPECT_EQ(tokens, "<s>|▁|e|</s>|e|</s>|");
 }
 
+// As in SentencePiece, a character may be unknown even where a longer token
+// begins, if the rest of the text scores better.
+TEST(TokenizerTest, UnigramsSkipACharacterForABetterRest) {
+  const auto ids = [](double ab, double bc) {
+    json vocab = json::array();
+    vocab.push_back({"<unk>", 0.0});
+    vocab.push_back({"ab", ab});
+    vocab.push_back({"bc", bc});
+    return tokenizer_from(
+               {{"model",
+                 {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocab}}}})
+        .encode("abc");
+  };
+  EXPECT_EQ(ids(-10, -1), (Ids{0, 2}));
+  EXPECT_EQ(ids(-1, -10), (Ids{1, 0}));
+}
+
 TEST(TokenizerTest, StripsATextOfWhiteSpaceAlone) {
   json file = {{"normalizer", {{"type", "Strip"}}},
                {"model",
