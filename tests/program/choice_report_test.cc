@@ -74,6 +74,8 @@ TEST(ChoiceReport, GivesEachRowAReason) {
   ASSERT_EQ(listed.size(), 4u);  // the chosen one is appended
   EXPECT_EQ(listed[0]["why_not"], why_not(m.made(), m.all[0]));
   EXPECT_EQ(listed[3]["chosen"], true);
+  EXPECT_EQ(listed[3]["in"], (nlohmann::json{"R,S1", "R,S0"}));
+  EXPECT_EQ(listed[3]["out"], nlohmann::json{"R,P"});
   EXPECT_EQ(listed[3]["why_not"], "");
   const Made few = choose_among("n->n", mesh, {{{8}, "R,R"}});
   EXPECT_EQ(few.why_not("n: tp").substr(0, 9), "it costs ");

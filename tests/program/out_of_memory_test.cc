@@ -149,6 +149,20 @@ TEST_F(OutOfMemory, WhileJsonIsBuilt) {
   }
 }
 
+// Nothing can catch an exception that leaves a destructor.
+TEST_F(OutOfMemory, InADestructor) {
+  const Ended e = run_limited(100 * kMiB, [](Program&) {
+    struct Greedy {
+      ~Greedy() {
+        std::vector<std::string> all;
+        for (;;) all.push_back(std::string(1 << 20, 'x'));
+      }
+    };
+    Greedy();
+  });
+  expect_sentence(e, "[allocate] there is no more memory: ");
+}
+
 // MemoryReserve used to remove the handler that was there before.
 TEST(MemoryReserve, LeavesTheHandlersThatWereThere) {
   const auto others = [] { throw std::bad_alloc(); };

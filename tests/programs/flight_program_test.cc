@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "tests/programs/running.h"
 #include "tests/programs/xml.h"
@@ -118,6 +120,17 @@ TEST(FlightProgram, DrawsIt) {
   // reached.
   EXPECT_EQ(occurrences(picture, ": all-reduce #"), 3 * 4 + 3);
   EXPECT_EQ(occurrences(picture, "rank 2 never reached all-reduce #4"), 1);
+  // Later calls are further to the right.
+  double last = 0;
+  for (int call = 1; call <= 4; ++call) {
+    const size_t bar = picture.rfind(
+        "<rect x=\"",
+        picture.find("rank 0: all-reduce #" + std::to_string(call)));
+    ASSERT_NE(bar, picture.npos) << call;
+    const double x = std::atof(picture.c_str() + bar + 9);
+    EXPECT_GT(x, last) << call;
+    last = x;
+  }
   // Only the title of the column with the fault is bold.
   ASSERT_EQ(occurrences(picture, "bold"), 1);
   const size_t bold = picture.find("bold");
