@@ -374,7 +374,6 @@ Masks masks_of(const GradientCall& c, const Shape& grouped, DType stat) {
   }
   DistTensor may = mask;
   if (mask.dtype() != DType::kBool) {
-    if (mask.dtype() != stat) mask = cast(mask, stat);
     // A mask of minus infinity forbids a score. It is not added, because the
     // gradient would be NaN.
     may = gt(mask, full({}, -kInfinity, q.mesh(), {}, stat));
