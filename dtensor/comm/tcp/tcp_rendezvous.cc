@@ -110,7 +110,6 @@ class Door {
   std::optional<Arrival> next(Clock::time_point end, const Socket& also = {}) {
     for (;;) {
       check_interrupted();
-      accept();
       for (auto it = silent_.begin(); it != silent_.end();) {
         Note note;
         const Guest guest = judge(*it, note);
@@ -125,6 +124,7 @@ class Door {
         turn_away(guest);
       }
       if (Clock::now() >= end || (also && also.readable())) return {};
+      accept();
       std::this_thread::sleep_for(kLook);
     }
   }
@@ -151,8 +151,8 @@ class Door {
     Clock::time_point since = Clock::now();
   };
 
-  // Accepts at most kMostSilent / 2 connections at a time, so that next() looks
-  // at each of them before a later call may close it.
+  // Accepts at most kMostSilent / 2 connections, and closes the oldest if there
+  // are too many. Call it when none of silent_ has sent a note.
   void accept() {
     errno = 0;
     for (size_t i = 0; i < kMostSilent / 2; ++i) {

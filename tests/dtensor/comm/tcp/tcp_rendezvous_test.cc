@@ -424,6 +424,49 @@ TEST(TcpRendezvous, OtherFacts) {
   EXPECT_LT(Clock::now() - start, 1500ms);
 }
 
+// RANK 0 reads what all of them send, however many wait.
+TEST(TcpRendezvous, ManyMayComeAtOnce) {
+  constexpr int kProcesses = 300;
+  const uint16_t port = free_port();
+  Met first;
+  std::jthread one([&] { first = meet({place(0, kProcesses + 1, port, 1s)}); });
+  std::vector<Socket> all;
+  for (int i = 1; i < kProcesses; ++i) {
+    all.push_back(connected(port));
+    say(all.back(), Note{.process = i, .processes = kProcesses + 1});
+  }
+  one.join();
+  EXPECT_NE(first.texts[0].find("RANK 300 of WORLD_SIZE 301 did not come to " +
+                                at(port).to_string() + " in 1 s; start all"),
+            std::string::npos)
+      << first.texts[0];
+}
+
+// The error counts whom RANK 0 turned away: a process of other facts when the
+// right one comes, another one that comes later, and the oldest of too many
+// silent connections.
+TEST(TcpRendezvous, CountsWhomItTurnedAway) {
+  const uint16_t port = free_port();
+  TcpPlace zero = place(0, 3, port, 2s);
+  zero.doubt = 5s;
+  Met first;
+  std::jthread one([&] { first = meet({zero}); });
+  std::vector<Socket> all;
+  for (uint64_t facts : {1, 0, 1}) {
+    all.push_back(connected(port));
+    say(all.back(), Note{.facts = facts, .processes = 3});
+  }
+  for (int i = 0; i < 150; ++i) all.push_back(connected(port));
+  one.join();
+  EXPECT_NE(
+      first.texts[0].find(
+          "RANK 2 of WORLD_SIZE 3 did not come to " + at(port).to_string() +
+          " in 2 s (turned away: 2 of another job or program, 22 that "
+          "sent something else, or nothing)"),
+      std::string::npos)
+      << first.texts[0];
+}
+
 TEST(TcpRendezvous, ThePortIsTaken) {
   const Socket taken = listen_at(at(0));
   const uint16_t port = local_address(taken).port();
