@@ -338,6 +338,15 @@ TEST(TensorTest, Errors) {
             "[as_strided] shape [2, 2] with strides [5, 1], from element 0 of "
             "the storage on, reaches elements 0 to 6, but the storage has 6, "
             "numbered from 0; choose a view inside the storage");
+  EXPECT_EQ(error_of([&] {
+              t.as_strided({2, 2}, {1}, 0);
+            }),
+            "[as_strided] shape [2, 2] and strides [1] differ in length; pass "
+            "one stride for each dimension");
+  EXPECT_EQ(error_of([&] { t.as_strided({3}, {int64_t{1} << 62}, 0); }),
+            "[as_strided] shape [3] with strides [4611686018427387904] and "
+            "offset 0 reaches more elements than 64 bits can count; write "
+            "smaller ones");
   EXPECT_THROW(t.as_strided({2}, {-1}, 0), Error);
   EXPECT_THROW(t.as_strided({4, 1}, {-1, -1}, 1), Error);
   EXPECT_THROW(t.as_strided({2, 2}, {int64_t{1} << 62, int64_t{1} << 62}, 0),

@@ -569,6 +569,12 @@ TEST(Plan, SeveralTensorsShareTheirCollectives) {
   EXPECT_EQ(p.time_ps, apart - LinkCost{}.alpha_ps);
 }
 
+TEST(Plan, NoMovesTakeNoSteps) {
+  const Plan p = plan(std::span<const Move>(), {});
+  EXPECT_TRUE(p.steps.empty());
+  EXPECT_EQ(p.time_ps, 0);
+}
+
 // The smallest move between two meshes: a bool of one element.
 TEST(Plan, OneByteIsSent) {
   const Mesh from({{"x", 1}}, {0}), to({{"y", 1}}, {1});
