@@ -148,6 +148,29 @@ TEST(Engine, TheSameTokensInBF16OnOneMesh) {
   }
 }
 
+// The chunk limits the tokens of all prompts in a step together, but a text
+// that lacks one token draws in every step.
+TEST(Engine, AChunkIsSharedByPrompts) {
+  on_mesh<int>("dp=1", [](const Mesh& m) {
+    const auto model = from_pretrained("tests/nn/data/llama", m, kF64);
+    Engine engine(*model, {.texts = 3, .page = 4, .chunk = 4});
+    std::vector<int> drawn(3, 0);
+    const std::vector<Ids> prompts = {{7, 3, 11, 2}, {1, 2, 3, 4}, {5}};
+    for (size_t i = 0; i < prompts.size(); ++i)
+      engine.add({.prompt = prompts[i],
+                  .tokens = 8,
+                  .on_token = [&, i](const DrawnToken&) {
+                    ++drawn[i];
+                    return true;
+                  }});
+    engine.step();
+    EXPECT_EQ(drawn, (std::vector<int>{1, 0, 1}));
+    engine.step();
+    EXPECT_EQ(drawn, (std::vector<int>{2, 1, 2}));
+    return 0;
+  });
+}
+
 // A text reserves only the pages that its window reaches, and uses them again.
 TEST(Engine, AWindowDropsPages) {
   const std::string dir = "tests/nn/data/mistral";  // a window of 7
