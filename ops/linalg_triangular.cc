@@ -162,7 +162,8 @@ class SplitCholesky {
     Later l{{std::max(first, rows.lo), rows.hi},
             {first, std::min(columns.hi, rows.hi)},
             {}};
-    if (l.rows.size() <= 0 || l.columns.size() <= 0) return {};
+    // (Without rows, it has no columns either: these end with its rows.)
+    if (l.columns.size() <= 0) return {};
     if (l.columns.hi < l.rows.lo)
       l.both = {l.columns, l.rows};
     else
