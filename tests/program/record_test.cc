@@ -2,6 +2,7 @@
 // The record of a dry run, compared with a run of the same step on threads.
 #include "dtensor/program/record.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -78,6 +79,26 @@ TEST(RecordInProcess, SaysWhatAllRanksReceive) {
     run(options, step);
     EXPECT_EQ(record["totals"]["by_all"], counted.load());
     EXPECT_GT(counted, record["totals"]["bytes"].get<int64_t>());
+  }
+}
+
+// Each of two ranks has every second element: n ranges, and two coordinates.
+TEST(RecordInProcess, ListsAtMost4096Ranges) {
+  for (const int64_t n : {4094, 4096}) {
+    const Json record =
+        record_of(Mesh::parse("x=2"), nullptr, [&](Runtime& rt) {
+          exp(zeros({n}, rt.mesh(),
+                    fmt::format("S0({} h=2:h)", n / 2).c_str()));
+        });
+    ASSERT_EQ(record["dims"].size(), 1u);
+    const Json& parts = record["dims"][0]["parts"];
+    if (n == 4096) {
+      EXPECT_TRUE(parts.is_null());
+    } else {
+      ASSERT_EQ(parts.size(), 2u);
+      EXPECT_EQ(parts[1].size(), 2047u);
+      EXPECT_EQ(parts[1][2046], (Json{4093, 4094}));
+    }
   }
 }
 
