@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -123,6 +124,27 @@ TEST(Sort, ARankReceivesItsShare) {
       for (const CommEvent& e : context.events) bytes += e.counted;
       EXPECT_LT(bytes, 1.3 * (equal ? 0.1 : 0.75) * kSize / 4 * (4 + 8));
     });
+}
+
+// The two groups of ranks that share a row exchange as much as each other.
+TEST(Sort, KnowsWhatAllRanksReceive) {
+  std::mt19937 gen(3);
+  Array x{{3000}, {}};
+  for (int i = 0; i < 3000; ++i)
+    x.v.push_back(static_cast<double>(gen() % 999));
+  std::atomic<int64_t> counted = 0, by_all = 0;
+  on_mesh("a=3,b=2", [&](const Mesh& mesh) {
+    const DistTensor split = put(x, mesh, "S0,R").as_parameter();
+    const CommRecord record;
+    sort(split);
+    for (const CommEvent& e : record.events()) {
+      counted += e.counted;
+      EXPECT_LE(e.counted, e.predicted);
+      if (RankContext::current().world_rank == 0) by_all += e.by_all;
+    }
+  });
+  EXPECT_GT(counted, 0);
+  EXPECT_EQ(by_all, counted);
 }
 
 TEST(Sort, RowsOfOneRankAreNotSent) {
