@@ -29,10 +29,11 @@ std::string write_file(const std::string& name, const std::string& content) {
 
 namespace {
 
-// Numbered programs are examples.
+// Numbered programs and tutorials are examples.
 std::string path_of(const std::string& name) {
-  const bool numbered = name[0] >= '0' && name[0] <= '9';
-  return (numbered ? "examples/" : "programs/") + name;
+  const bool example =
+      (name[0] >= '0' && name[0] <= '9') || name.starts_with("tutorials/");
+  return (example ? "examples/" : "programs/") + name;
 }
 
 // Runs a command that ends with the program's name and arguments.

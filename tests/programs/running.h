@@ -10,8 +10,9 @@ struct Ran {
   std::string out, err;
 };
 
-// Runs `programs/NAME ARGS` (`examples/NAME ARGS` for 01_mesh and the like)
-// with the shell, for at most a minute. `environment` is put before it: "A=b".
+// Runs `programs/NAME ARGS` (`examples/NAME ARGS` for 01_mesh and the like, and
+// for tutorials/NAME) with the shell, for at most a minute. `environment` is
+// put before it: "A=b".
 Ran run_program(const std::string& name, const std::string& args,
                 const std::string& environment = "");
 
