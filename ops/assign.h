@@ -2,6 +2,9 @@
 // Changing a tensor in place. Handles of the tensor see the change, as do
 // tensors that share its memory: that of detach(), and views of a part. A
 // gradient that needs the old values throws Error.
+//
+// Whether x[0], slice() and view() share the memory of x depends on its layout.
+// So do not change their results in place; write index_put_(x, {0}, y).
 #pragma once
 #include <string_view>
 

@@ -6,6 +6,7 @@
 // DistTensor.
 #pragma once
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
@@ -143,7 +144,9 @@ DistTensor randint(int64_t lo, int64_t hi, const Shape&, const Mesh&,
 // 1/(1-p). The mask depends on the global index; the gradient draws it again.
 DistTensor dropout(const DistTensor& x, double p, Generator = kGlobalGenerator);
 // x itself, unless `training`; nn::Dropout keeps that flag.
-inline DistTensor dropout(const DistTensor& x, double p, bool training) {
+// (A template, so that {} is still a Generator.)
+template <std::same_as<bool> B>
+DistTensor dropout(const DistTensor& x, double p, B training) {
   return training ? dropout(x, p) : x;
 }
 

@@ -113,8 +113,8 @@ DistTensor index(const DistTensor& x, const IndexList& list) {
 DistTensor index_put(const DistTensor& x, const IndexList& list,
                      const DistTensor& values, bool accumulate) {
   constexpr const char* kOp = "index_put";
+  check_defined(kOp, {x, values});
   const Part part(kOp, x, list);
-  check_defined(kOp, values);
   DT_CHECK(values.dtype() == x.dtype(), kOp,
            "the values are {}, but the tensor is {}; write cast(values, "
            "x.dtype())",

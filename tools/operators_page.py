@@ -202,17 +202,20 @@ def partials(name, rule):
 
 
 class Sources:
-    """The definitions in ops/*.cc, to find the functions that each one calls."""
+    """The definitions in ops/, to find the functions that each one calls."""
 
     def __init__(self, root):
         self.files = {p: re.sub(r"//[^\n]*", "", p.read_text())
-                      for p in sorted((root / "ops").glob("*.cc"))}
-        # The files of the helpers that several files of losses call.
-        parts = re.findall(r"^DistTensor \w+\(",
-                           (root / "ops/loss_parts.h").read_text(), re.M)
-        self.shared = {part.split()[1][:-1]: path for part in parts
-                       for path, text in self.files.items()
-                       if "loss_parts.h" in text and "\n" + part in text}
+                      for p in [*sorted((root / "ops").glob("*.cc")),
+                                *sorted((root / "ops").glob("*.h"))]}
+        # The headers and files of the helpers that several files call.
+        self.shared = {
+            part.split()[1][:-1]: (header, path)
+            for header in ("loss_parts.h", "index_tensors.h")
+            for part in re.findall(r"^DistTensor \w+\(",
+                                   (root / "ops" / header).read_text(), re.M)
+            for path, text in self.files.items()
+            if header in text and "\n" + part in text}
 
     def bodies(self, name, only=None):
         """The definitions of a function with their files."""
@@ -230,13 +233,14 @@ class Sources:
 
     def calls(self, name, known, path=None, seen=None):
         """The known functions that the definitions of `name` call, directly or
-        through helpers in the same file and those in loss_parts.h."""
+        through helpers in the same file and shared ones."""
         seen = set() if seen is None else seen
         seen.add(name)
         called = []
         bodies = list(self.bodies(name, path))
-        if not bodies and name in self.shared and "loss" in path.name:
-            bodies = self.bodies(name, self.shared[name])
+        header, file = self.shared.get(name, ("", None))
+        if not bodies and file and header in self.files[path]:
+            bodies = self.bodies(name, file)
         for where, body in bodies:
             # Contractions are named where they are made.
             called += [c for c in re.findall(
