@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "dtensor/comm/communicator.h"
+#include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -34,6 +36,14 @@ std::vector<std::string> all_gather_bytes(std::string_view op,
   for (size_t r = 0; r < world; ++r)
     texts[r] = together.substr(r * most, static_cast<size_t>(sizes[r]));
   return texts;
+}
+
+std::string broadcast_value(std::string_view mine, int64_t from) {
+  const int64_t world = RankContext::current().world_size;
+  DT_CHECK(from >= 0 && from < world, "broadcast_value",
+           "there is no rank {}; write 0 to {}", from, world - 1);
+  std::vector<std::string> all = all_gather_bytes("broadcast_value", 0, mine);
+  return std::move(all[all.size() == 1 ? 0 : static_cast<size_t>(from)]);
 }
 
 }  // namespace dtensor

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-gathers of bytes and small values among all ranks of the run.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -35,17 +36,17 @@ inline void barrier() { all_gather_bytes("barrier", 0, {}); }
 
 // Returns the value of one rank on all ranks, such as the time at which a run
 // began; in a dry run, the caller's own. Each rank sends its value, which is
-// small.
+// small. Throws Error if there is no such rank.
+std::string broadcast_value(std::string_view mine, int64_t from = 0);
 template <class T>
-requires std::is_trivially_copyable_v<T> T broadcast_value(const T& mine,
-                                                           int64_t from = 0) {
-  const std::vector<T> all = all_gather("broadcast_value", mine);
-  return all.size() == 1 ? all[0] : all.at(static_cast<size_t>(from));
-}
-inline std::string broadcast_value(std::string_view mine, int64_t from = 0) {
-  const std::vector<std::string> all =
-      all_gather_bytes("broadcast_value", 0, mine);
-  return all.size() == 1 ? all[0] : all.at(static_cast<size_t>(from));
+requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+         !std::convertible_to<const T&, std::string_view>) T
+    broadcast_value(const T& mine, int64_t from = 0) {
+  T value;
+  const std::string bytes = broadcast_value(
+      std::string_view(reinterpret_cast<const char*>(&mine), sizeof(T)), from);
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return value;
 }
 
 }  // namespace dtensor

@@ -12,7 +12,7 @@
 
 namespace dtensor {
 
-// Takes a hook away again. Dropping the handle leaves the hook in place.
+// Removes a hook. Dropping the handle leaves the hook in place.
 class HookHandle {
  public:
   HookHandle() = default;
@@ -53,7 +53,7 @@ class Hooks {
 // Calls `hook` with the complete gradient of x in every backward pass that
 // reaches x, before the pass goes on from x; also if x is one of the tensors
 // whose gradients are wanted. The gradient is in any layout, such as a partial
-// sum. What the hook returns takes the gradient's place; an undefined tensor
+// sum. The tensor that it returns takes the gradient's place; an undefined one
 // leaves it as it is. As all ranks go through the graph in the same order, all
 // of them add the same hooks in the same order, and hooks may send.
 //

@@ -28,7 +28,7 @@ class TensorMethods {
   int dim() const;        // ndim()
   int64_t numel() const;  // of the global shape
   Placements placements() const;
-  // Of the rank's part. Throws Error on a rank outside the mesh.
+  // The device of the rank's part. Throws Error on a rank outside the mesh.
   Device& device() const;
 
   DistTensor to(DType) const;  // cast()
@@ -46,7 +46,9 @@ class TensorMethods {
   // x itself, because operators take parts of any strides.
   const DistTensor& contiguous() const;
 
-  // In place: assign(x, value), with the conditions of operator+= (assign.h).
+  // In place, as in torch: the value is broadcast to the shape of x and cast to
+  // its type. Throws Error if x or the value requires a gradient outside of
+  // NoGrad.
   const DistTensor& copy_(const DistTensor& value) const;
   const DistTensor& fill_(double value) const;
   const DistTensor& zero_() const;

@@ -82,6 +82,6 @@ void example(Runtime& rt) {
 int main(int argc, char** argv) {
   return run(argc, argv, example,
              {.about = "Each rank reads its rows of a file.",
-              .mesh = "dp=3",
+              .mesh = "dp=3,tp=1",
               .axes = {"dp", "tp"}});
 }

@@ -69,7 +69,7 @@ DistTensor make_parameter(std::string_view name, const Shape&, const Mesh&,
 // type and seed of its parameters.
 struct Scope {
   Mesh mesh;
-  std::shared_ptr<const ParallelPlan> plan;  // null: all replicated
+  std::shared_ptr<const ParallelPlan> plan = {};  // null: all replicated
   DType dtype = DType::kF32;
   uint64_t seed = 0;
   std::string path = {};
@@ -234,11 +234,13 @@ decltype(auto) Child<M>::operator()(Args&&... args) const {
   const Module& module = m;
   const PathScope inside(m.path());
   if (!module.hooks_.empty()) [[unlikely]] {
-    if constexpr (std::is_same_v<decltype(m.forward(args...)), DistTensor>)
-      return module.run_hooks(Module::first_tensor(args...),
-                              m.forward(std::forward<Args>(args)...));
-    else
+    if constexpr (std::is_same_v<decltype(m.forward(args...)), DistTensor>) {
+      // Before forward(), which may move from its arguments.
+      const DistTensor input = Module::first_tensor(args...);
+      return module.run_hooks(input, m.forward(std::forward<Args>(args)...));
+    } else {
       module.refuse_hooks();
+    }
   }
   return m.forward(std::forward<Args>(args)...);
 }

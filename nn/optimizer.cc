@@ -99,6 +99,13 @@ void own(std::vector<NamedTensor>& states, const std::string& parameter,
   }
 }
 
+// Changes if one of the tensors is written to.
+uint64_t versions(const std::vector<DistTensor>& all) {
+  uint64_t sum = 0;
+  for (const DistTensor& x : all) sum += x.impl()->version();
+  return sum;
+}
+
 // Brings the new values of parameter `name` and its states to the layouts of
 // the old ones. Then copies them there, unless `skip`.
 void replace(const std::string& name, const std::vector<DistTensor>& old,
@@ -474,11 +481,15 @@ void Optimizer::update_by_operators(const std::vector<DistTensor>& grads,
     for (const auto& [name, value] : slot.states)
       u.states.push_back({name, value.detach()});
     // The tensors to write to, and their new values.
-    std::vector<DistTensor> old = {u.parameter}, now = {update(u)};
-    for (size_t k = 0; k < slot.states.size(); ++k) {
-      old.push_back(slot.states[k].tensor);
-      now.push_back(u.states[k].tensor);
-    }
+    std::vector<DistTensor> old = {u.parameter}, now;
+    for (const NamedTensor& s : slot.states) old.push_back(s.tensor);
+    const uint64_t given = versions(old) + versions({grads[i]});
+    now.push_back(update(u));
+    for (const NamedTensor& s : u.states) now.push_back(s.tensor);
+    DT_CHECK(given == versions(old) + versions({grads[i]}), "optimizer",
+             "the update of {} wrote to its arguments in place; return new "
+             "tensors, as in p - g * lr, so that a step can be skipped",
+             slot.name);
     u = {};
     const uint64_t before = part.storage()->version();
     replace(slot.name, old, std::move(now), options.skip);
@@ -632,19 +643,5 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     steps_ = std::max(steps_, slot.step);
   }
 }
-
-DistTensor Optimizer::update(ParameterUpdate&) {
-  fail("optimizer",
-       "a class of optimizers was made with states, but does not override "
-       "update(); override it, or call the constructor for a kernel");
-}
-
-void Optimizer::update_parts(const Parts&) {
-  fail("optimizer",
-       "a class of optimizers was made for a kernel, but does not override "
-       "update_parts(); override it, or update()");
-}
-
-Optimizer::Rates Optimizer::rates(double lr, int64_t) const { return {lr}; }
 
 }  // namespace dtensor::nn

@@ -53,7 +53,8 @@ struct OptimizerState {
 
 // One parameter's update, as Optimizer::update() gets it. `parameter`,
 // `gradient` and, as a rule, the states are f64 if the parameter is, else f32,
-// in the layout of the parameter's grad_spec().
+// in the layout of the parameter's grad_spec(). None may be written to in
+// place.
 struct ParameterUpdate {
   DistTensor parameter;     // its value; that of the master for bf16 and f16
   DistTensor gradient;      // times UpdateOptions::grad_scale and clip
@@ -61,8 +62,8 @@ struct ParameterUpdate {
   int64_t step;             // 1 in the first update
   std::vector<NamedTensor> states;
 
-  // The state of this name. Assign a tensor to it to change the state; the old
-  // tensor must not be written to. Throws Error if there is no such state.
+  // The state of this name. Assign a tensor to it to change the state. Throws
+  // Error if there is no such state.
   DistTensor& state(std::string_view name);
 };
 
@@ -106,6 +107,7 @@ class Optimizer {
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
   // Sets the learning rate of later replays.
   void set_replay_lr(double lr) { replay_lr_ = lr; }
+  bool by_operators() const { return by_operators_; }
   // The parameters, group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
   // The number of updates so far, without those that UpdateOptions::skip

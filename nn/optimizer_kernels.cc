@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// SGD and AdamW.
+// SGD and AdamW, and the functions that a class of optimizers overrides.
 #include <cmath>
 
 #include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
+#include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor::nn {
@@ -18,6 +19,20 @@ void run_kernel(const Kernel& kernel) {
 }
 
 }  // namespace
+
+DistTensor Optimizer::update(ParameterUpdate&) {
+  fail("optimizer",
+       "a class of optimizers was made with states, but does not override "
+       "update(); override it, or call the constructor for a kernel");
+}
+
+void Optimizer::update_parts(const Parts&) {
+  fail("optimizer",
+       "a class of optimizers was made for a kernel, but does not override "
+       "update_parts(); override it, or update()");
+}
+
+Optimizer::Rates Optimizer::rates(double lr, int64_t) const { return {lr}; }
 
 SGD::SGD(const ParameterGroups& parameters, const SGDOptions& options)
     : Optimizer(parameters, options.weight_decay,

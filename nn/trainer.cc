@@ -196,6 +196,9 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
   if (language && axis_that(kSplitsStages, mesh) >= 0) make_pipeline();
   DT_CHECK(!options.cuda_graph || !pipeline_, "trainer",
            "a pipeline cannot be replayed as a graph; leave cuda_graph out");
+  DT_CHECK(!options.cuda_graph || !optimizer->by_operators(), "trainer",
+           "an update by operators cannot be replayed as a graph; leave "
+           "cuda_graph out, or use SGD or AdamW");
   DT_CHECK(!options.cuda_graph || !scaler.is_enabled(), "trainer",
            "loss_scale is {}, but a graph cannot skip a step whose gradients "
            "overflow; set loss_scale to 0, or cuda_graph to false",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between the brackets of x[...], with torch's meaning:
+// The indices between the brackets of x[...], with torch's meaning:
 //
 //   using namespace dtensor::indexing;
 //   x[0]                           x[0]

@@ -891,6 +891,28 @@ TEST(Engine, TakesParametersFromAnotherMesh) {
   }
 }
 
+// Parameters of ZeRO 3 are not gathered, also if the types differ.
+TEST(Engine, TakesShardsInAnotherType) {
+  run(3, [&](Runtime&) {
+    const Mesh train({{"fsdp", 3}}), answer({{"tp", 2}}, {2, 0});
+    const std::string dir = families()[0];
+    const ModelConfig config = read_config(dir + "/config.json");
+    const auto plan = zero(default_plan(config, train), 3);
+    const auto trained =
+        from_pretrained(dir, train, {.dtype = DType::kF32, .plan = plan});
+    const auto model = from_pretrained(dir, answer, {.dtype = DType::kBF16});
+    const auto to = model->named_parameters(),
+               from = trained->named_parameters();
+    const CommRecord record;
+    assign(to, from);
+    int64_t bytes = 0, bound = 0;
+    for (const CommEvent& e : record.events()) bytes += e.counted;
+    for (size_t i = 0; i < to.size(); ++i)
+      bound += missing_bytes(to[i].tensor, from[i].tensor);
+    EXPECT_EQ(bytes, bound);
+  });
+}
+
 TEST(Engine, RefusesOtherParameters) {
   const auto error = [](auto change) {
     return error_of([&] {

@@ -229,6 +229,16 @@ TEST(Recompute, WithinABudget) {
   EXPECT_EQ(text(160), "attention attention attention ");
   EXPECT_EQ(text(159), "block attention attention ");
   EXPECT_EQ(text(115), "block block block ");
+  // Recomputing whole blocks may need more than recomputing attention.
+  const auto more = [&](const std::vector<Recompute>& blocks) {
+    return peak(blocks) + (blocks[0] == Recompute::kBlock ? 1000 : 0);
+  };
+  EXPECT_EQ(recompute_within(160, 3, more),
+            std::vector(3, Recompute::kAttention));
+  EXPECT_NE(error_of([&] {
+              recompute_within(159, 3, more);
+            }).find("needs 160 bytes even if"),
+            std::string::npos);
   EXPECT_EQ(error_of([&] { text(114); }),
             "[recompute] a step needs 115 bytes even if every block is "
             "recomputed, but at most 114 are allowed; allow more, or make the "

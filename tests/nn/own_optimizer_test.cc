@@ -297,6 +297,13 @@ TEST(OwnOptimizer, Errors) {
               "one of all rows; leave UpdateOptions::rows out, or use SGD or "
               "AdamW");
     EXPECT_EQ(values(p), Values(8, 1));
+    EXPECT_EQ(stepped([](ParameterUpdate& u) {
+                u.parameter -= u.gradient * u.lr;
+                return u.parameter;
+              }),
+              "[optimizer] the update of 0 wrote to its arguments in place; "
+              "return new tensors, as in p - g * lr, so that a step can be "
+              "skipped");
     return 0;
   });
 }
