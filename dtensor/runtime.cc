@@ -187,9 +187,9 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.common = std::move(common);
     context.mesh_text = options.mesh;
     using Check = RankContext::InputCheck;
-    context.input_check = options.check ? Check::kAll
-                          : options.device     ? Check::kNone
-                                               : Check::kSample;
+    context.input_check = options.check    ? Check::kAll
+                          : options.device ? Check::kNone
+                                           : Check::kSample;
     context.run_id = shared.id;
     context.record = options.record;
     context.backend = shared.backend;

@@ -235,8 +235,7 @@ decltype(auto) Child<M>::operator()(Args&&... args) const {
   const PathScope inside(m.path());
   if (!module.hooks_.empty()) [[unlikely]] {
     if constexpr (std::is_same_v<decltype(m.forward(args...)), DistTensor>) {
-      // Before forward(), which may move from its arguments.
-      const DistTensor input = Module::first_tensor(args...);
+      const DistTensor input = Module::first_tensor(args...);  // may move
       return module.run_hooks(input, m.forward(std::forward<Args>(args)...));
     } else {
       module.refuse_hooks();

@@ -111,6 +111,17 @@ TEST(ZigzagTest, ARankHasAChunkFromEitherEnd) {
   }
 }
 
+TEST(OwnedTest, ByOneRank) {
+  const Mesh mesh = Mesh::parse("a=2,b=3");
+  for (int64_t owner : {0, 1, 2})
+    for (int64_t r = 0; r < 6; ++r)
+      EXPECT_EQ(indices(of_rank(owned_by(4, mesh, 1, owner), mesh, r)),
+                r % 3 == owner ? (std::vector<int64_t>{0, 1, 2, 3})
+                               : std::vector<int64_t>());
+  EXPECT_EQ(error_of([&] { owned_by(4, mesh, 1, 3); }),
+            "[layout] axis b has no rank 3; write Owned() of 0 to 2");
+}
+
 TEST(SubdividedTest, CutsWhatARankHas) {
   const Mesh mesh = Mesh::parse("cp=2,tp=3");
   const Dim d = subdivided(zigzag(13, mesh, 0), mesh, 1);
