@@ -76,10 +76,25 @@ int checked_dim(std::string_view op, const DistTensor& x, int dim) {
 // The sizes of the members' x along a dimension.
 std::vector<int64_t> sizes_along(std::string_view op, const DistTensor& x,
                                  const AxisGroup& group, int dim) {
+  const std::vector<int64_t> ranks = world_ranks(group.mesh());
   std::vector<int64_t> sizes;
-  for (const auto& one :
-       gathered_numbers(op, world_ranks(group.mesh()), {x.size(dim)}))
+  for (const auto& one : gathered_numbers(op, ranks, {x.size(dim)}))
     sizes.push_back(one[0]);
+  const LocalScope* scope = LocalScope::current();
+  if (!RankContext::current().dry_run || !scope || scope->alone()) return sizes;
+  // In a dry run, others do not tell their sizes. They may be those of an input
+  // that the group's axes split as x.
+  const Mesh& mesh = scope->mesh();
+  std::vector<Coord> at;
+  AxisMask axes = 0;
+  for (int64_t r : ranks) {
+    at.push_back(mesh.coordinate(mesh.mesh_rank_of(r)));
+    for (int a = 0; a < mesh.num_axes(); ++a)
+      if (at.back()[a] != at[0][a]) axes |= AxisMask{1} << a;
+  }
+  if (const Dim* like = dim_like(scope->inputs(), axes, x.size(dim)))
+    for (size_t i = 0; i < at.size(); ++i)
+      sizes[i] = like->local_size(mesh, at[i]);
   return sizes;
 }
 

@@ -82,7 +82,7 @@ void check_local_map(const TensorFunction& fn, const RandomState& random,
         all, Spec::replicated(local_mesh(), x.shape(), x.dtype())));
   }
   {
-    const LocalScope alone(mesh, true);
+    const LocalScope alone(inputs, true);
     const RandomScope draws(random);
     expected = fn(whole);
   }

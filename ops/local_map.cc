@@ -133,7 +133,6 @@ std::vector<size_t> wanted(std::span<const bool> needed) {
 // One call that has a gradient.
 struct Recorded {
   FunctionRef function;
-  Mesh mesh;
   RandomState random;                      // before the call
   std::vector<DistTensor> inputs;          // in the layouts of Function::in
   std::vector<DistTensor> parts, results;  // local, with their graph
@@ -161,7 +160,7 @@ struct Recorded {
       if (cotangents[o].defined()) local[o] = on_local_mesh(moved[at++]);
     const std::vector<size_t> which = wanted(needed);
     for (size_t i : which) ins.push_back(parts[i]);
-    const LocalScope scope(mesh, false);
+    const LocalScope scope(inputs, false);
     const auto found = local_gradients(results, local, ins, false);
     for (size_t k = 0; k < which.size(); ++k) {
       const Spec* spec = inputs[which[k]].spec();
@@ -268,7 +267,7 @@ std::vector<DistTensor> call(const FunctionRef& f,
     in.push_back(f->in[i].applied_to(inputs[i].spec()));
   relayout(inputs, in, {.copies = true});
 
-  Recorded r{f, mesh, random_state(), inputs, {}, {}, {}};
+  Recorded r{f, random_state(), inputs, {}, {}, {}};
   for (const DistTensor& x : inputs) {
     DistTensor part = on_local_mesh(x);
     if (recorded && x.requires_grad()) part.set_requires_grad();
@@ -277,7 +276,7 @@ std::vector<DistTensor> call(const FunctionRef& f,
   {
     // checkpoint() runs the function again as a whole.
     const Scoped<Captures*> captures(ctx.captures, nullptr);
-    const LocalScope local(mesh, false);
+    const LocalScope local(inputs, false);
     r.results = f->fn(r.parts);
   }
   check_results(*f, r.results);
@@ -323,8 +322,8 @@ void check_local(std::string_view op, const DistTensor& part) {
            local_mesh().to_string());
 }
 
-LocalScope::LocalScope(const Mesh& mesh, bool alone)
-    : mesh_(mesh), alone_(alone), outer_(std::exchange(scope, this)) {}
+LocalScope::LocalScope(TensorList inputs, bool alone)
+    : inputs_(inputs), alone_(alone), outer_(std::exchange(scope, this)) {}
 LocalScope::~LocalScope() { scope = outer_; }
 const LocalScope* LocalScope::current() { return scope; }
 

@@ -14,20 +14,21 @@ void check_local(std::string_view op, const DistTensor& part);
 
 class LocalScope {
  public:
-  // `mesh` is that of the inputs. `alone`: the function computes on whole
-  // inputs, so that its collectives have one member.
-  LocalScope(const Mesh& mesh, bool alone);
+  // The inputs of the local_map(), which outlive the scope. `alone`: the
+  // function computes on whole inputs, so that its collectives have one member.
+  LocalScope(TensorList inputs, bool alone);
   ~LocalScope();
   LocalScope(const LocalScope&) = delete;
   LocalScope& operator=(const LocalScope&) = delete;
 
   // The innermost scope of the thread; null if there is none.
   static const LocalScope* current();
-  const Mesh& mesh() const { return mesh_; }
+  TensorList inputs() const { return inputs_; }
+  const Mesh& mesh() const { return inputs_[0].mesh(); }
   bool alone() const { return alone_; }
 
  private:
-  const Mesh mesh_;
+  const TensorList inputs_;
   const bool alone_;
   const LocalScope* const outer_;
 };

@@ -62,18 +62,6 @@ Dim joined(std::string_view op, size_t o, const Mesh& mesh, int d,
   return Dim(total, Split::at(split.axes(), std::move(points), mesh));
 }
 
-// A dimension of the inputs with `n` elements on this rank that these axes
-// split; null if there is none.
-const Dim* alike(TensorList inputs, AxisMask axes, int64_t n) {
-  for (const DistTensor& x : inputs) {
-    const Coord& here = RankContext::current().coordinate(x.mesh());
-    for (const Dim& dim : x.layout().dims)
-      if (dim.axes() == axes && dim.local_size(x.mesh(), here) == n)
-        return &dim;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 std::vector<int64_t> world_ranks(const Mesh& mesh) {
@@ -81,6 +69,16 @@ std::vector<int64_t> world_ranks(const Mesh& mesh) {
   for (int64_t r = 0; r < mesh.num_ranks(); ++r)
     ranks.push_back(mesh.world_rank(r));
   return ranks;
+}
+
+const Dim* dim_like(TensorList inputs, AxisMask axes, int64_t n) {
+  for (const DistTensor& x : inputs) {
+    const Coord& here = RankContext::current().coordinate(x.mesh());
+    for (const Dim& dim : x.layout().dims)
+      if (dim.axes() == axes && dim.local_size(x.mesh(), here) == n)
+        return &dim;
+  }
+  return nullptr;
 }
 
 std::vector<std::vector<int64_t>> gathered_numbers(
@@ -133,7 +131,7 @@ std::vector<SpecRef> specs_of_parts(std::string_view op, const Mesh& mesh,
                "size does not follow from its parts; give the shape",
                d, o, layout.to_string(mesh));
       const Dim* known = RankContext::current().dry_run
-                             ? alike(inputs, dim.axes(), shape[d])
+                             ? dim_like(inputs, dim.axes(), shape[d])
                              : nullptr;
       dim = known ? *known : joined(op, o, mesh, d, dim, all);
       shape[d] = dim.size();

@@ -17,6 +17,10 @@ std::vector<std::vector<int64_t>> gathered_numbers(
     std::string_view op, const std::vector<int64_t>& ranks,
     const std::vector<int64_t>& mine);
 
+// A dimension of the inputs, which are on one mesh, that these axes split and
+// of which this rank has n indices; null if there is none.
+const Dim* dim_like(TensorList inputs, AxisMask axes, int64_t n);
+
 // The specs of the tensors of which this rank has `parts`, on local_mesh(), in
 // these layouts; see from_local() (local_map.h). Collective over the mesh, all
 // of whose ranks throw the same Error if the parts do not fit together. In a

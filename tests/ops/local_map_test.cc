@@ -94,6 +94,30 @@ TEST(LocalMap, PartialInputs) {
       {{"x=2", {"S1", "S1"}}, {"x=3", {"S0", ""}}});
 }
 
+// check_problem() also runs dry, where ranks cannot tell each other sizes.
+TEST(LocalMap, GathersUnevenParts) {
+  check_problem(
+      {.inputs = {values({7, 2}, 1), values({7, 3}, 2)},
+       .function =
+           [](const Tensors& x) {
+             return local_map(
+                 [](const Tensors& in) -> Tensors {
+                   return {matmul(transpose(all_gather(in[0], "x"), 0, 1),
+                                  all_gather(in[1], "x"))};
+                 },
+                 {"S0", "S0"}, {""})(x)[0];
+           },
+       .reference =
+           [](const std::vector<Array>& in) {
+             Array y = zeros_like({2, 3});
+             for (int64_t i = 0; i < 6; ++i)
+               for (int64_t k = 0; k < 7; ++k)
+                 y.at(i) += in[0].at(k * 2 + i / 3) * in[1].at(k * 3 + i % 3);
+             return y;
+           }},
+      {{"x=2", {"S0", ""}}, {"x=3", {}}, {"x=9", {"S1", "S0"}}});
+}
+
 // Softmax over a split dimension, with collectives inside.
 TEST(LocalMap, Collectives) {
   const TensorFunction softmax = [](const Tensors& in) -> Tensors {
