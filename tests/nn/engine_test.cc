@@ -894,7 +894,7 @@ TEST(Engine, TakesParametersFromAnotherMesh) {
 // Parameters of ZeRO 3 are not gathered, also if the types differ.
 TEST(Engine, TakesShardsInAnotherType) {
   run(3, [&](Runtime&) {
-    const Mesh train({{"fsdp", 3}}), answer({{"tp", 2}}, {2, 0});
+    const Mesh train({{"dp", 3}}), answer({{"tp", 2}}, {2, 0});
     const std::string dir = families()[0];
     const ModelConfig config = read_config(dir + "/config.json");
     const auto plan = zero(default_plan(config, train), 3);
