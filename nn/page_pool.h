@@ -41,8 +41,8 @@ class PagePool {
   struct Beginning {
     int64_t number = 0, page = -1;
   };
-  // Finds the beginning that extends the one with number `before` (0 or less: an empty
-  // one) by a page with these tokens. Null if no page holds it.
+  // Finds the beginning that extends the one with number `before` (0 or less:
+  // an empty one) by a page with these tokens. Null if no page holds it.
   const Beginning* find(int64_t before,
                         const std::vector<int64_t>& tokens) const;
   // Records that the page holds these tokens, which extend `before`. Returns

@@ -518,11 +518,32 @@ TrainingReport Trainer::train(const Batches& batches) {
   return report;
 }
 
+namespace {
+
+// Modules do not train inside.
+class Evaluating {
+ public:
+  explicit Evaluating(Module& model)
+      : model_(model), training_(model.training()) {
+    model_.eval();
+  }
+  ~Evaluating() { model_.train(training_); }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  Module& model_;
+  const bool training_;
+};
+
+}  // namespace
+
 double Trainer::evaluate(int64_t count, const Batches& batches) const {
   DT_CHECK(count > 0, "evaluate",
            "{} batches are to be evaluated; write 1 or more", count);
   const Engine& e = *engine_;
   const NoGrad no_grad;
+  const Evaluating evaluating(e.model);
   double sum = 0;
   int64_t all = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -182,8 +182,9 @@ class Trainer {
   StepResult step(const Batches&);
   int64_t next_step() const;
   const TrainerOptions& options() const;
-  // The mean loss over the rows of batches 0 to count - 1, without gradients;
-  // for a language model its text_loss(). Throws Error if count is below 1.
+  // The mean loss over the rows of batches 0 to count - 1, without gradients
+  // and in the mode of Module::eval(); for a language model its text_loss().
+  // Throws Error if count is below 1.
   double evaluate(int64_t count, const Batches&) const;
   // Saves the parameters, the optimizer and the scaler in the background, as
   // step-N in the options' folder, with N = next_step().

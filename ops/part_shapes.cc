@@ -71,14 +71,20 @@ std::vector<int64_t> world_ranks(const Mesh& mesh) {
   return ranks;
 }
 
-const Dim* dim_like(TensorList inputs, AxisMask axes, int64_t n) {
+const Dim* dim_like(TensorList inputs, AxisMask axes, const Shape& part,
+                    int d) {
+  const Dim* like = nullptr;
   for (const DistTensor& x : inputs) {
     const Coord& here = RankContext::current().coordinate(x.mesh());
-    for (const Dim& dim : x.layout().dims)
-      if (dim.axes() == axes && dim.local_size(x.mesh(), here) == n)
-        return &dim;
+    const bool same = x.spec()->local_shape(here) == part;
+    for (const Dim& dim : x.layout().dims) {
+      if (dim.axes() != axes || dim.local_size(x.mesh(), here) != part[d])
+        continue;
+      if (same && &dim == &x.spec()->dim(d)) return &dim;
+      if (!like) like = &dim;
+    }
   }
-  return nullptr;
+  return like;
 }
 
 std::vector<std::vector<int64_t>> gathered_numbers(
@@ -131,7 +137,7 @@ std::vector<SpecRef> specs_of_parts(std::string_view op, const Mesh& mesh,
                "size does not follow from its parts; give the shape",
                d, o, layout.to_string(mesh));
       const Dim* known = RankContext::current().dry_run
-                             ? dim_like(inputs, dim.axes(), shape[d])
+                             ? dim_like(inputs, dim.axes(), first.shape, d)
                              : nullptr;
       dim = known ? *known : joined(op, o, mesh, d, dim, all);
       shape[d] = dim.size();

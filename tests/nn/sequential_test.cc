@@ -180,5 +180,27 @@ TEST(ForwardHooks, NeedATensor) {
             "tensor; add the hook to a module whose forward() does");
 }
 
+// A trainer evaluates without dropout, and trains with it again afterwards.
+TEST(DropoutTest, TrainerEvaluatesInTheModeOfEval) {
+  on_mesh<int>("dp=2", [](const Mesh& m) {
+    Sequential net(Scope{.mesh = m}, layer<Linear>(4, 4), layer<Dropout>(0.5));
+    Trainer trainer(net,
+                    [&](const DistTensor& x, const DistTensor&) {
+                      return mean(square(net.forward(x)));
+                    },
+                    {.steps = 1, .progress = false});
+    const Batches ones = [](int64_t) {
+      return Batch{Tensor::full({4, 4}, DType::kF32, 1),
+                   Tensor::full({4}, DType::kF32, 1)};
+    };
+    EXPECT_EQ(trainer.evaluate(1, ones), trainer.evaluate(1, ones));
+    EXPECT_TRUE(net.training());
+    net.eval();
+    trainer.evaluate(1, ones);
+    EXPECT_FALSE(net.training());
+    return 0;
+  });
+}
+
 }  // namespace
 }  // namespace dtensor::nn

@@ -193,8 +193,8 @@ TEST(TrainerOptimizer, TrainsOnADeviceButNotInAGraph) {
     };
     EXPECT_EQ(trained(true, false), trained(false, false)) << kind.name;
     const std::string error = error_of([&] { trained(true, true); });
-    EXPECT_NE(error.find("[optimizer] an update by operators cannot be in a "
-                         "graph's step"),
+    EXPECT_NE(error.find("[trainer] an update by operators cannot be replayed "
+                         "as a graph"),
               std::string::npos)
         << error;
   }

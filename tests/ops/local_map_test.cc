@@ -118,6 +118,23 @@ TEST(LocalMap, GathersUnevenParts) {
       {{"x=2", {"S0", ""}}, {"x=3", {}}, {"x=9", {"S1", "S0"}}});
 }
 
+// On the last of 4 ranks, 30 rows and 32 numbers are parts of one size.
+TEST(LocalMap, GathersUnevenPartsOfEqualSizes) {
+  check_problem(
+      {.inputs = {values({30, 2}, 1), values({32}, 2)},
+       .function =
+           [](const Tensors& x) {
+             return local_map(
+                 [](const Tensors& in) -> Tensors {
+                   return {sum(in[0], {0}), all_gather(in[1], "x")};
+                 },
+                 {"S0", "S0"},
+                 {x[0].mesh().num_ranks() == 1 ? "" : "P", ""})(x)[1];
+           },
+       .reference = [](const std::vector<Array>& in) { return in[1]; }},
+      {{"x=4", {}}});
+}
+
 // Softmax over a split dimension, with collectives inside.
 TEST(LocalMap, Collectives) {
   const TensorFunction softmax = [](const Tensors& in) -> Tensors {
