@@ -92,7 +92,7 @@ std::vector<int64_t> sizes_along(std::string_view op, const DistTensor& x,
     for (int a = 0; a < mesh.num_axes(); ++a)
       if (at.back()[a] != at[0][a]) axes |= AxisMask{1} << a;
   }
-  if (const Dim* like = dim_like(scope->inputs(), axes, x.shape(), dim))
+  if (const Dim* like = dim_like(scope->inputs(), axes, x.local(), dim))
     for (size_t i = 0; i < at.size(); ++i)
       sizes[i] = like->local_size(mesh, at[i]);
   return sizes;

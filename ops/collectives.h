@@ -50,7 +50,8 @@ DistTensor all_reduce(const DistTensor& x, const AxisGroup&,
                       ReduceOp = ReduceOp::kSum);
 // The members' x, joined along `dim` in the order of the group. Other sizes are
 // equal. (Members tell each other the sizes along `dim` first; so do those of
-// all_to_all() and ppermute().)
+// all_to_all() and ppermute(). In a dry run they are those of an input of the
+// local_map() that is split alike, if there is one, or else all x's own.)
 DistTensor all_gather(const DistTensor& x, const AxisGroup&, int dim = 0);
 // This rank's piece of the members' sum. `dim` is cut as Shard() cuts it.
 DistTensor reduce_scatter(const DistTensor& x, const AxisGroup&, int dim = 0);

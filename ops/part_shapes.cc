@@ -71,17 +71,26 @@ std::vector<int64_t> world_ranks(const Mesh& mesh) {
   return ranks;
 }
 
-const Dim* dim_like(TensorList inputs, AxisMask axes, const Shape& part,
+const Dim* dim_like(TensorList inputs, AxisMask axes, const Tensor& part,
                     int d) {
   const Dim* like = nullptr;
+  int best = 0;
   for (const DistTensor& x : inputs) {
+    const Tensor& own = x.local();
+    const bool same = own.shape() == part.shape();
     const Coord& here = RankContext::current().coordinate(x.mesh());
-    const bool same = x.spec()->local_shape(here) == part;
-    for (const Dim& dim : x.layout().dims) {
-      if (dim.axes() != axes || dim.local_size(x.mesh(), here) != part[d])
+    for (int e = 0; e < x.ndim(); ++e) {
+      const Dim& dim = x.spec()->dim(e);
+      if (dim.axes() != axes ||
+          dim.local_size(x.mesh(), here) != part.shape()[d])
         continue;
-      if (same && &dim == &x.spec()->dim(d)) return &dim;
-      if (!like) like = &dim;
+      const int fit = !same || e != d                   ? 1
+                      : own.storage() != part.storage() ? 2
+                                                        : 3;
+      if (fit > best) {
+        best = fit;
+        like = &dim;
+      }
     }
   }
   return like;
@@ -137,7 +146,7 @@ std::vector<SpecRef> specs_of_parts(std::string_view op, const Mesh& mesh,
                "size does not follow from its parts; give the shape",
                d, o, layout.to_string(mesh));
       const Dim* known = RankContext::current().dry_run
-                             ? dim_like(inputs, dim.axes(), first.shape, d)
+                             ? dim_like(inputs, dim.axes(), parts[o].local(), d)
                              : nullptr;
       dim = known ? *known : joined(op, o, mesh, d, dim, all);
       shape[d] = dim.size();

@@ -18,10 +18,11 @@ std::vector<std::vector<int64_t>> gathered_numbers(
     const std::vector<int64_t>& mine);
 
 // A dimension of the inputs, which are on one mesh, that these axes split as
-// dimension d of the part: this rank has as many of its indices. That of an
-// input whose part has this shape, if there is one; null if there is none at
-// all.
-const Dim* dim_like(TensorList inputs, AxisMask axes, const Shape& part, int d);
+// dimension d of the part, and of which this rank has as many indices: rather
+// that of the input whose memory the part has, or else one whose part has its
+// shape. Null if there is none.
+const Dim* dim_like(TensorList inputs, AxisMask axes, const Tensor& part,
+                    int d);
 
 // The specs of the tensors of which this rank has `parts`, on local_mesh(), in
 // these layouts; see from_local() (local_map.h). Collective over the mesh, all
