@@ -267,7 +267,11 @@ std::vector<DistTensor> call(const FunctionRef& f,
     in.push_back(f->in[i].applied_to(inputs[i].spec()));
   relayout(inputs, in, {.copies = true});
 
-  Recorded r{f, random_state(), inputs, {}, {}, {}};
+  const bool checked = f->options.check && !ctx.dry_run &&
+                       ctx.input_check == RankContext::InputCheck::kAll;
+  Recorded r{f,      recorded || checked ? random_state() : RandomState{},
+             inputs, {},
+             {},     {}};
   for (const DistTensor& x : inputs) {
     DistTensor part = on_local_mesh(x);
     if (recorded && x.requires_grad()) part.set_requires_grad();
@@ -295,9 +299,7 @@ std::vector<DistTensor> call(const FunctionRef& f,
              specs[o]->to_string(), to_string(specs[o]->local_shape(at)));
     outputs.push_back(DistTensor::wrap(part, specs[o]));
   }
-  if (f->options.check && ctx.input_check == RankContext::InputCheck::kAll &&
-      !ctx.dry_run)
-    check_local_map(f->fn, r.random, inputs, outputs);
+  if (checked) check_local_map(f->fn, r.random, inputs, outputs);
   if (!recorded) return outputs;
   r.outputs = specs;
   const std::vector<DistTensor> given = r.inputs;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "dtensor/runtime.h"
+#include "tests/testing.h"
 
 namespace dtensor {
 namespace {
@@ -16,6 +17,10 @@ TEST(AllGatherBytes, BroadcastsAValue) {
     EXPECT_EQ(broadcast_value(10 * rt.rank()), 0);
     EXPECT_EQ(broadcast_value(0.5 * static_cast<double>(rt.rank()), 2), 1);
     EXPECT_EQ(broadcast_value("run " + std::to_string(rt.rank()), 1), "run 1");
+    for (int64_t rank : {-1, 3})
+      EXPECT_EQ(testing::error_of([&] { broadcast_value(1, rank); }),
+                "[broadcast_value] there is no rank " + std::to_string(rank) +
+                    "; write 0 to 2");
   });
   RunOptions dry;
   dry.world = 4;

@@ -208,8 +208,8 @@ TEST(Recompute, HasNames) {
             "or attention");
 }
 
-// Of 3 blocks with these bytes for each, the choices that need the least time
-// of those that fit.
+// Finds the choices that fit and need the least time, for 3 blocks with these
+// bytes each.
 TEST(Recompute, WithinABudget) {
   const auto peak = [](const std::vector<Recompute>& blocks) {
     int64_t bytes = 100;

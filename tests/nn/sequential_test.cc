@@ -180,6 +180,30 @@ TEST(ForwardHooks, NeedATensor) {
             "tensor; add the hook to a module whose forward() does");
 }
 
+// A forward() that moves from its argument does not take it from a hook.
+struct Moves : Module {
+  using Module::Module;
+  DistTensor forward(DistTensor x) const { return x; }
+};
+struct Outer : Module {
+  explicit Outer(const Scope& at) : Module(at), inner(add<Moves>("inner")) {}
+  Child<Moves> inner;
+};
+
+TEST(ForwardHooks, SeeAnArgumentThatIsMovedFrom) {
+  on_mesh<int>("tp=2", [](const Mesh& m) {
+    Outer model(on(m));
+    bool defined = false;
+    model.inner->register_forward_hook(
+        [&](const Module&, const DistTensor& in, const DistTensor&) {
+          defined = in.defined();
+        });
+    model.inner(ones({2}, m));
+    EXPECT_TRUE(defined);
+    return 0;
+  });
+}
+
 // A trainer evaluates without dropout, and trains with it again afterwards.
 TEST(DropoutTest, TrainerEvaluatesInTheModeOfEval) {
   on_mesh<int>("dp=2", [](const Mesh& m) {

@@ -16,6 +16,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/recording_device.h"
+#include "tests/nn/tiny_gpt.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
@@ -23,26 +24,7 @@ namespace {
 
 using testing::error_of;
 
-std::unique_ptr<LanguageModel> tiny_gpt(const Mesh& mesh, int stage,
-                                        DType dtype) {
-  const ModelConfig config{.layers = 2,
-                           .hidden = 12,
-                           .heads = 3,
-                           .seq = 8,
-                           .vocab = 17,
-                           .dtype = dtype};
-  return make_model(config, mesh,
-                    zero(default_plan(config, mesh), stage, "dp"));
-}
-
-Batch tokens(int64_t step) {
-  std::vector<int64_t> in, out;
-  for (int64_t i = 0; i < 6 * 8; ++i) {
-    in.push_back((step * 7 + i * i) % 17);
-    out.push_back((in.back() + 1) % 17);
-  }
-  return {Tensor::from({6, 8}, in.data()), Tensor::from({6, 8}, out.data())};
-}
+Batch tokens(int64_t step) { return token_batch(step, 6); }
 
 // Muon for the matrices of the blocks, and AdamW for all other parameters.
 std::unique_ptr<Optimizer> muon(const ParameterGroups& groups) {

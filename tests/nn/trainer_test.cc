@@ -26,6 +26,7 @@
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/recording_device.h"
+#include "tests/nn/tiny_gpt.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
@@ -41,26 +42,7 @@ std::string fresh_folder(const std::string& name) {
 
 // ---- Trainers of a language model ----
 
-std::unique_ptr<LanguageModel> tiny_gpt(const Mesh& mesh, int stage,
-                                        DType dtype = DType::kF32) {
-  const ModelConfig config{.layers = 2,
-                           .hidden = 12,
-                           .heads = 3,
-                           .seq = 8,
-                           .vocab = 17,
-                           .dtype = dtype};
-  return make_model(config, mesh,
-                    zero(default_plan(config, mesh), stage, "dp"));
-}
-
-Batch tokens(int64_t step) {
-  std::vector<int64_t> in, out;
-  for (int64_t i = 0; i < 4 * 8; ++i) {
-    in.push_back((step * 7 + i * i) % 17);
-    out.push_back((in.back() + 1) % 17);
-  }
-  return {Tensor::from({4, 8}, in.data()), Tensor::from({4, 8}, out.data())};
-}
+Batch tokens(int64_t step) { return token_batch(step, 4); }
 
 // One rank of three changes one element of its copy.
 TEST(Trainer, CopiesThatDifferAreFound) {
