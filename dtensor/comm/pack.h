@@ -10,14 +10,15 @@
 
 namespace dtensor {
 
-// Returns the values in the MessagePack format, in which a string may hold any
-// bytes.
+// The text in the MessagePack format, in which a string may hold any bytes, and
+// back. from_packed() throws nlohmann::json::exception. (Not inline: each file
+// that compiles the reader and the writer takes a second longer.)
+std::string to_packed(const nlohmann::json&);
+nlohmann::json from_packed(std::string_view);
+
 template <class... T>
 std::string pack(const T&... values) {
-  using Json = nlohmann::json;
-  std::string text;
-  Json::to_msgpack(Json::array({Json(values)...}), text);
-  return text;
+  return to_packed(nlohmann::json::array({nlohmann::json(values)...}));
 }
 
 // Reads the first values of a text that pack() made. Throws Error if the text
@@ -25,7 +26,7 @@ std::string pack(const T&... values) {
 template <class... T>
 void unpack(std::string_view text, T&... values) {
   try {
-    const auto all = nlohmann::json::from_msgpack(text);
+    const auto all = from_packed(text);
     size_t i = 0;
     (all.at(i++).get_to(values), ...);
   } catch (const nlohmann::json::exception& e) {
