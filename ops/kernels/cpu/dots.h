@@ -26,6 +26,42 @@ Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 #endif
 }
 
+// to[p * to_row + i] = from[i * from_row + p] for i < m and p < k, which are at
+// most Vec<T>::n. Exchanges elements of neighbouring rows, then pairs...
+template <class T>
+inline void transpose(int64_t m, int64_t k, const T* from, int64_t from_row,
+                      T* to, int64_t to_row) {
+  using V = Vec<T>;
+  V x[V::n];
+#pragma GCC unroll 16
+  for (int i = 0; i < V::n; ++i) {
+    const T* const row = from + std::min<int64_t>(i, m - 1) * from_row;
+    x[i] = k == V::n ? load(row) : load_n(row, k);
+  }
+#pragma GCC unroll 4
+  for (int w = 1; w < V::n; w *= 2) {
+    const auto lane = lane_numbers<T>(), second = lane + lanes<T>(V::n);
+    const auto high = (lane & lanes<T>(w)) != 0;
+    const auto upper = high ? second - lanes<T>(w) : lane;
+    const auto lower = high ? second : lane + lanes<T>(w);
+#pragma GCC unroll 16
+    for (int i = 0; i < V::n; ++i) {
+      if (i & w) continue;
+      const V a = x[i], b = x[i + w];
+      x[i] = shuffled(a, b, upper);
+      x[i + w] = shuffled(a, b, lower);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < V::n; ++i) {
+    if (i >= k) break;
+    if (m == V::n)
+      store(to + i * to_row, x[i]);
+    else
+      store_n(to + i * to_row, x[i], m);
+  }
+}
+
 // Lane i is a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].
 template <class T>
 Vec<T> merged(Vec<T> a, Vec<T> b, int64_t w) {

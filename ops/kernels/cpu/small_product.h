@@ -58,37 +58,14 @@ class SmallProduct {
                   most_k = k / square * square, most_n = n / square * square;
     for (int64_t p = 0; p < most_k; p += V::n)
       for (int64_t j = 0; j < most_n; j += V::n)
-        transpose(b.p + p + j * b.col, b.col, to + p * row + j, row);
+        transpose(V::n, V::n, b.p + p + j * b.col, b.col, to + p * row + j,
+                  row);
     for (int64_t p = 0; p < k; ++p) {
       for (int64_t j = p < most_k ? most_n : 0; j < n; ++j)
         to[p * row + j] = b.p[p * b.row + j * b.col];
       std::fill(to + p * row + n, to + (p + 1) * row, T(0));
     }
     return {to, row, 1};
-  }
-
-  // Transposes a square: exchanges elements of neighbouring rows, then pairs...
-  static void transpose(const T* from, int64_t from_row, T* to,
-                        int64_t to_row) {
-    V x[V::n];
-#pragma GCC unroll 16
-    for (int i = 0; i < V::n; ++i) x[i] = load(from + i * from_row);
-#pragma GCC unroll 4
-    for (int w = 1; w < V::n; w *= 2) {
-      const auto lane = lane_numbers<T>(), second = lane + lanes<T>(V::n);
-      const auto high = (lane & lanes<T>(w)) != 0;
-      const auto upper = high ? second - lanes<T>(w) : lane;
-      const auto lower = high ? second : lane + lanes<T>(w);
-#pragma GCC unroll 16
-      for (int i = 0; i < V::n; ++i) {
-        if (i & w) continue;
-        const V a = x[i], b = x[i + w];
-        x[i] = shuffled(a, b, upper);
-        x[i + w] = shuffled(a, b, lower);
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < V::n; ++i) store(to + i * to_row, x[i]);
   }
 
   // Computes R rows of c, each of C registers. The last register of a row
