@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/cpu/leaf_gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "dtensor/ops/kernels/cpu/dots.h"
+#include "dtensor/ops/kernels/cpu/loops.h"
+#include "dtensor/ops/kernels/cpu/small_product.h"
+
+namespace dtensor::kernels::cpu {
+namespace {
+
+// Whether simd::fma() rounds once.
+#if defined(__x86_64__) && !defined(__FMA__)
+constexpr bool kFuses = false;
+#else
+constexpr bool kFuses = true;
+#endif
+
+// The sums of a tile, a row of b and an element of a fill the registers.
+constexpr int kRows = kVecBytes == 64 ? 14 : 6;
+template <class T>
+constexpr int64_t kColumns = 2 * Vec<T>::n;
+template <class T>
+constexpr int64_t kTile = kRows* kColumns<T>;  // elements
+
+// The leaves that a tile adds while its sums stay in the first-level cache, and
+// a panel of b in the second-level cache.
+constexpr int64_t kMostLeaves = 16;
+// The elements of a that are packed at a time; they stay in the last cache.
+constexpr int64_t kMostPacked = 1 << 20;
+// The columns of a block.
+constexpr int64_t kMostColumns = 2048;
+// Up to this many rows, b is read where it lies if it can be: packing takes as
+// long as several rows of the product.
+constexpr int64_t kFew = 2 * kRows;
+// Up to this many elements of b, SmallProduct is faster.
+constexpr int64_t kSmall = 1 << 15;
+
+// Computes a leaf of R x kColumns elements. a has the R elements of each k in
+// order, and b the kColumns elements of each k, b_row apart. Then adds it to
+// the `merges` tiles before `to`, from the last to the first. The result lies
+// where the first of these tiles was, or at `to`.
+template <class T, int R>
+void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges) {
+  using V = Vec<T>;
+  V sum[R][2];
+#pragma GCC unroll 14
+  for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = V(0);
+  for (; k > 0; --k, a += R, b += b_row) {
+    const V x = in_register(load(b)), y = in_register(load(b + V::n));
+    __builtin_prefetch(a + 16 * R);
+#pragma GCC unroll 14
+    for (int r = 0; r < R; ++r) {
+      // Fills a vector with the element; see SmallProduct.
+      const V z = in_register(V(a[r] - typename V::R{}));
+      if constexpr (kFuses) {
+        sum[r][0] = fma(z, x, sum[r][0]);
+        sum[r][1] = fma(z, y, sum[r][1]);
+      } else {
+        for (int64_t i = 0; i < V::n; ++i) {
+          sum[r][0].v[i] = std::fma(z.v[i], x.v[i], sum[r][0].v[i]);
+          sum[r][1].v[i] = std::fma(z.v[i], y.v[i], sum[r][1].v[i]);
+        }
+      }
+    }
+  }
+  for (; merges > 0; --merges) {
+    to -= kTile<T>;
+#pragma GCC unroll 14
+    for (int r = 0; r < R; ++r) {
+      sum[r][0] = load(to + r * kColumns<T>) + sum[r][0];
+      sum[r][1] = load(to + r * kColumns<T> + V::n) + sum[r][1];
+    }
+  }
+#pragma GCC unroll 14
+  for (int r = 0; r < R; ++r) {
+    store(to + r * kColumns<T>, sum[r][0]);
+    store(to + r * kColumns<T> + V::n, sum[r][1]);
+  }
+}
+// leaf() by R - 1.
+template <class T>
+using Leaf = void (*)(int64_t, const T*, const T*, int64_t, T*, int);
+template <class T>
+constexpr auto kLeaves = []<size_t... I>(std::index_sequence<I...>) {
+  return std::array<Leaf<T>, kRows>{leaf<T, static_cast<int>(I + 1)>...};
+}
+(std::make_index_sequence<kRows>());
+
+// to[p * width + i] = from[i, p] for i < m; 0 for the other i < width. Fetches
+// the elements `ahead` further on if it is not 0.
+template <class T>
+void pack(int64_t m, int64_t k, Mat<const T> from, T* to, int64_t width,
+          int64_t ahead = 0) {
+  using V = Vec<T>;
+  if (from.row == 1) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t i = 0; i < width; i += V::n) {
+        const T* const x = from.p + p * from.col + i;
+        T* const y = to + p * width + i;
+        if (i + V::n <= m)
+          store(y, load(x));
+        else
+          store_n(y, load_n(x, std::max<int64_t>(0, m - i)),
+                  std::min(V::n, width - i));
+      }
+    return;
+  }
+  if (m < width) std::fill(to, to + k * width, T(0));
+  for (int64_t i = 0; i < m; i += V::n) {
+    const T* const x = from.p + i * from.row;
+    const int64_t rows = std::min(V::n, m - i);
+    for (int64_t p = 0; p < k; p += V::n) {
+      const int64_t columns = std::min(V::n, k - p);
+      if (from.col == 1) {
+        if (ahead != 0)
+          for (int64_t r = 0; r < rows; ++r)
+            __builtin_prefetch(x + r * from.row + p + ahead, 0, 2);
+        transpose(rows, columns, x + p, from.row, to + p * width + i, width);
+      } else {
+        for (int64_t q = p; q < p + columns; ++q)
+          for (int64_t r = 0; r < rows; ++r)
+            to[q * width + i + r] = x[r * from.row + q * from.col];
+      }
+    }
+  }
+}
+
+// Calls f(begin, end) for parts of [0, n) of at most `most`, whose sizes differ
+// by at most 1.
+template <class F>
+void in_parts(int64_t n, int64_t most, F&& f) {
+  int64_t begin = 0;
+  for (int64_t parts = (n + most - 1) / most; parts > 0; --parts) {
+    const int64_t end = begin + (n - begin + parts - 1) / parts;
+    f(begin, end);
+    begin = end;
+  }
+}
+
+// Calls tile(i, rows, j, columns, leaf) for all tiles of a product.
+// leaf(g, to, merges) computes leaf g of the tile as leaf() above; it is to be
+// called for each g in turn. REQUIRES: k <= kMostLeaves * kLeaf.
+template <class T, class F>
+void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+           F&& tile) {
+  constexpr int64_t kWidth = kColumns<T>;
+  T* const rows_of_a = scratch<T>(kScratchPackA, m * k);
+  // Reads memory in order: a few columns of a at a time if they lie there.
+  const int64_t step = a.row == 1 ? 16 : k;
+  for (int64_t p = 0; p < k; p += step)
+    in_parts(m, kRows, [&](int64_t i, int64_t end) {
+      pack(end - i, std::min(step, k - p),
+           {a.p + i * a.row + p * a.col, a.row, a.col},
+           rows_of_a + i * k + p * (end - i), end - i);
+    });
+  const bool one = m <= kRows;
+  T* const panel = scratch<T>(kScratchPackB, (one ? kLeaf : k) * kWidth);
+  for (int64_t j = 0; j < n; j += kWidth) {
+    const int64_t columns = std::min(kWidth, n - j);
+    const bool in_place = m <= kFew && b.col == 1 && columns == kWidth;
+    in_parts(m, kRows, [&](int64_t i, int64_t end) {
+      const Leaf<T> compute = kLeaves<T>[static_cast<size_t>(end - i - 1)];
+      tile(i, end - i, j, columns, [&](int64_t g, T* to, int merges) {
+        const int64_t begin = g * kLeaf, length = std::min(kLeaf, k - begin);
+        const T* const at = b.p + begin * b.row + j * b.col;
+        T* const packed = one ? panel : panel + begin * kWidth;
+        if (i == 0 && !in_place)
+          pack(columns, length, {at, b.col, b.row}, packed, kWidth,
+               one ? kLeaf : 0);
+        compute(length, rows_of_a + i * k + begin * (end - i),
+                in_place ? at : packed, in_place ? b.row : kWidth, to, merges);
+      });
+    });
+  }
+}
+
+// merges[g] = the number of sums that end with leaf g and begin with another.
+void count_merges(int64_t begin, int64_t end, int* merges) {
+  if (end - begin < 2) return;
+  const int64_t middle = begin + (end - begin + 1) / 2;
+  count_merges(begin, middle, merges);
+  count_merges(middle, end, merges);
+  ++merges[end - 1];
+}
+
+template <class T>
+void sum_of_leaves(int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                   Mat<const T> b, Mat<T> c, bool accumulate, T* spare) {
+  const int64_t leaves = (k + kLeaf - 1) / kLeaf;
+  if (leaves > kMostLeaves) {
+    if (accumulate) {
+      sum_of_leaves(m, n, k, a, b, {spare, n, 1}, false, spare + m * n);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j)
+          c.p[i * c.row + j * c.col] += spare[i * n + j];
+      return;
+    }
+    const int64_t first = (leaves + 1) / 2 * kLeaf;
+    sum_of_leaves(m, n, first, a, b, c, false, spare);
+    sum_of_leaves(m, n, k - first, {a.p + first * a.col, a.row, a.col},
+                  {b.p + first * b.row, b.row, b.col}, c, true, spare);
+    return;
+  }
+  int merges[kMostLeaves] = {};
+  count_merges(0, leaves, merges);
+  // As many sums wait as a number up to kMostLeaves has bits.
+  alignas(64) T sums[5 * kTile<T>];
+  static_assert(kMostLeaves < 32);
+  using V = Vec<T>;
+  tiles<T>(
+      m, n, k, a, b,
+      [&](int64_t i, int64_t rows, int64_t j, int64_t columns,
+          auto&& leaf) __attribute__((always_inline)) {
+        T* at = sums;
+        for (int64_t g = 0; g < leaves; ++g) {
+          leaf(g, at, merges[g]);
+          at += (1 - merges[g]) * kTile<T>;
+        }
+        for (int64_t r = 0; r < rows; ++r) {
+          const T* const from = sums + r * kColumns<T>;
+          T* const to = c.p + (i + r) * c.row + j * c.col;
+          if (c.col == 1 && columns == kColumns<T>) {
+            for (int64_t q = 0; q < columns; q += V::n)
+              store(to + q, accumulate ? load(to + q) + load(from + q)
+                                       : load(from + q));
+          } else {
+            for (int64_t q = 0; q < columns; ++q)
+              to[q * c.col] = accumulate ? to[q * c.col] + from[q] : from[q];
+          }
+        }
+      });
+}
+
+// Calls f(m, n, a, b, c) for blocks of the product.
+template <class T, class TC, class F>
+void in_blocks(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+               Mat<TC> c, F&& f) {
+  // Rows of a tile may be few, but its columns are always as many.
+  if (n < m && (n < kColumns<T> || (c.row == 1 && c.col != 1)))
+    return in_blocks<T, TC>(n, m, k, b.transposed(), a.transposed(),
+                            c.transposed(), f);
+  in_parts(n, kMostColumns, [&](int64_t j, int64_t j_end) {
+    in_parts(m, kMostPacked / std::min(k, kMostLeaves * kLeaf),
+             [&](int64_t i, int64_t i_end) {
+               f(i_end - i, j_end - j,
+                 Mat<const T>{a.p + i * a.row, a.row, a.col},
+                 Mat<const T>{b.p + j * b.col, b.row, b.col},
+                 Mat<TC>{c.p + i * c.row + j * c.col, c.row, c.col});
+             });
+  });
+}
+
+}  // namespace
+
+template <class T>
+void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+               Mat<T> c, bool accumulate) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        T& x = c.p[i * c.row + j * c.col];
+        x = accumulate ? x + T(0) : T(0);
+      }
+    return;
+  }
+  using Small = SmallProduct<T>;
+  if (kFuses && k <= kLeaf && c.col == 1 && Small::padded(n) * k <= kSmall &&
+      (m > (b.col == 1 ? 8 : 32) || Small::padded(n) * k <= 4096))
+    return Small::run(m, n, k, a, b, c, accumulate);
+  in_blocks<T, T>(
+      m, n, k, a, b, c,
+      [k, accumulate](int64_t m, int64_t n, Mat<const T> a, Mat<const T> b,
+                      Mat<T> c) {
+        // Sums of more than kMostLeaves leaves that are added to others.
+        int64_t spares = 0;
+        for (int64_t leaves = (k + kLeaf - 1) / kLeaf; leaves > kMostLeaves;
+             leaves = (leaves + 1) / 2)
+          ++spares;
+        sum_of_leaves(
+            m, n, k, a, b, c, accumulate,
+            spares ? scratch<T>(kScratchPackC, spares * m * n) : nullptr);
+      });
+}
+template void leaf_gemm<float>(int64_t, int64_t, int64_t, Mat<const float>,
+                               Mat<const float>, Mat<float>, bool);
+template void leaf_gemm<double>(int64_t, int64_t, int64_t, Mat<const double>,
+                                Mat<const double>, Mat<double>, bool);
+
+}  // namespace dtensor::kernels::cpu

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products with defined bits: each element is a function of its row of a
+// and its column of b alone. It does not depend on the other rows and columns,
+// on strides, or on the width of the CPU's vectors. Private to ops/kernels.
+#pragma once
+#include <cstdint>
+
+#include "dtensor/ops/kernels/cpu/gemm.h"
+
+namespace dtensor::kernels::cpu {
+
+// A leaf is the sum of this many consecutive products a[m,k] b[k,n], counted
+// from k = 0; the last leaf may have fewer. The sum begins with 0 and is a
+// chain of fused multiply-adds in T, in the order of k: sum = fma(a, b, sum).
+inline constexpr int64_t kLeaf = 128;
+
+// c[m,n] = the sum of all leaves, or c += this sum with `accumulate`. A sum of
+// n leaves is the sum of the first ceil(n / 2) plus the sum of the others, each
+// computed in the same way; without leaves it is 0. T is float or double.
+template <class T>
+void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
+               Mat<T> c, bool accumulate);
+
+}  // namespace dtensor::kernels::cpu

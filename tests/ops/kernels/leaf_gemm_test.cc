@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each product is compared, bit for bit, with a scalar program that follows the
+// definition.
+#include "dtensor/ops/kernels/cpu/leaf_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace dtensor::kernels::cpu {
+namespace {
+
+// A matrix in memory of just its size.
+template <class T>
+struct Matrix {
+  int64_t rows, cols, row, col;
+  std::vector<T> values;
+
+  // Row-major, column-major, padded rows, or strides in both dimensions.
+  Matrix(int64_t rows, int64_t cols, int layout = 0) : rows(rows), cols(cols) {
+    row = layout == 0 ? cols : layout == 1 ? 1 : layout == 2 ? cols + 3 : 2;
+    col = layout == 0 || layout == 2 ? 1 : layout == 1 ? rows : 2 * rows + 1;
+    if (rows > 0 && cols > 0)
+      values.resize(
+          static_cast<size_t>((rows - 1) * row + (cols - 1) * col + 1));
+  }
+  // Numbers of many magnitudes around `scale`, and zeros of both signs.
+  Matrix random(unsigned seed, double scale = 1) && {
+    std::mt19937 bits(seed);
+    for (T& x : values) {
+      const uint32_t r = bits();
+      const double y = std::ldexp(static_cast<double>(r >> 8),
+                                  static_cast<int>(r % 13) - 30);
+      x = static_cast<T>(r % 61 == 0 ? 0 : y * scale) *
+          (r & 128 ? T(-1) : T(1));
+    }
+    return std::move(*this);
+  }
+  T& at(int64_t i, int64_t j) {
+    return values[static_cast<size_t>(i * row + j * col)];
+  }
+  Mat<T> mat() { return {values.data(), row, col}; }
+  Mat<const T> read() const { return {values.data(), row, col}; }
+};
+
+template <class T>
+T leaf(Mat<const T> a, Mat<const T> b, int64_t i, int64_t j, int64_t begin,
+       int64_t end) {
+  const T* x = a.p + i * a.row + begin * a.col;
+  const T* y = b.p + begin * b.row + j * b.col;
+  T sum = 0;
+  for (int64_t k = begin; k < end; ++k, x += a.col, y += b.row)
+    sum = std::fma(*x, *y, sum);
+  return sum;
+}
+// The value of leaves [first, last) of k numbers.
+template <class T>
+T tree(Mat<const T> a, Mat<const T> b, int64_t i, int64_t j, int64_t k,
+       int64_t first, int64_t last) {
+  if (last - first <= 1)
+    return leaf(a, b, i, j, first * 128, std::min(k, last * 128));
+  const int64_t middle = first + (last - first + 1) / 2;
+  return tree(a, b, i, j, k, first, middle) + tree(a, b, i, j, k, middle, last);
+}
+
+template <class T>
+bool same(T x, T y) {
+  return std::memcmp(&x, &y, sizeof(T)) == 0;
+}
+
+struct Case {
+  int64_t m, n, k;
+  int a = 0, b = 0, c = 0;  // layouts
+  bool accumulate = false;
+  double scale = 1;
+};
+std::ostream& operator<<(std::ostream& out, const Case& t) {
+  return out << t.m << "x" << t.n << "x" << t.k << ", layouts " << t.a << t.b
+             << t.c << ", accumulate " << t.accumulate << ", scale " << t.scale;
+}
+
+template <class T>
+void expect_defined(const Case& t) {
+  const auto a = Matrix<T>(t.m, t.k, t.a).random(1, t.scale);
+  const auto b = Matrix<T>(t.k, t.n, t.b).random(2);
+  auto c = Matrix<T>(t.m, t.n, t.c).random(3, t.scale);
+  auto want = c;
+  leaf_gemm<T>(t.m, t.n, t.k, a.read(), b.read(), c.mat(), t.accumulate);
+  for (int64_t i = 0; i < t.m; ++i)
+    for (int64_t j = 0; j < t.n; ++j) {
+      const T sum = tree(a.read(), b.read(), i, j, t.k, 0, (t.k + 127) / 128);
+      T& x = want.at(i, j);
+      x = t.accumulate ? x + sum : sum;
+      ASSERT_TRUE(same(c.at(i, j), x))
+          << c.at(i, j) << " instead of " << x << " at " << i << ", " << j
+          << " of " << sizeof(T) << " bytes, " << t;
+    }
+  // Nor does it write between the elements.
+  ASSERT_TRUE(std::ranges::equal(c.values, want.values, same<T>)) << t;
+}
+void expect_all_defined(const Case& t) {
+  expect_defined<float>(t);
+  expect_defined<double>(t);
+}
+
+TEST(LeafGemmTest, AllNumbersOfRowsAndColumns) {
+  for (int64_t size = 1; size <= 70; ++size) {
+    const int layout = static_cast<int>(size % 4);
+    expect_all_defined({size, 37, 130, layout % 2, layout / 2});
+    expect_all_defined({37, size, 130, layout % 2, layout / 2});
+    expect_all_defined({19, 35, size, layout % 2, layout / 2});
+    expect_all_defined({size, size, 2 * size + 1, layout / 2, layout % 2});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(LeafGemmTest, NumbersOfLeaves) {
+  for (int64_t k : {0, 1, 127, 128, 129, 255, 256, 257, 640, 1023, 1024, 1153,
+                    2047, 2048, 2049, 4096, 4225, 11008})
+    for (int64_t m : {1, 5, 29})
+      for (bool accumulate : {false, true}) {
+        expect_all_defined({m, 33, k, 0, 1, 0, accumulate});
+        expect_all_defined({m, 17, k, 0, 0, 0, accumulate});
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(LeafGemmTest, AllLayouts) {
+  const int64_t sizes[][3] = {{31, 65, 300}, {3, 70, 129}, {70, 3, 129},
+                              {40, 64, 48},  {14, 32, 16}, {1, 1, 500}};
+  for (const auto& s : sizes)
+    for (int a = 0; a < 4; ++a)
+      for (int b = 0; b < 4; ++b)
+        for (int c = 0; c < 4; ++c) {
+          expect_all_defined({s[0], s[1], s[2], a, b, c, (a + b + c) % 2 == 0});
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST(LeafGemmTest, SeveralBlocks) {
+  expect_defined<float>({1100, 40, 1100});
+  expect_defined<float>({530, 34, 2100, 1, 0, 0, true});
+  expect_defined<float>({16, 2100, 260, 0, 1});
+}
+
+TEST(LeafGemmTest, DenormalNumbersAreKept) {
+  for (int64_t k : {40, 300})
+    expect_defined<float>({33, 40, k, 0, 1, 0, true, 0x1p-135});
+  expect_defined<double>({33, 40, 300, 0, 1, 0, true, 0x1p-1060});
+}
+
+TEST(LeafGemmTest, RowsAloneAndInOtherThreads) {
+  const auto a = Matrix<float>(64, 1500).random(1);
+  const auto b = Matrix<float>(1500, 70, 1).random(2);
+  Matrix<float> all(64, 70), parts(64, 70);
+  leaf_gemm<float>(64, 70, 1500, a.read(), b.read(), all.mat(), false);
+  for (int64_t rows : {1, 4, 16, 32}) {
+    std::vector<std::jthread> threads;
+    for (int64_t i = 0; i < 64; i += rows)
+      threads.emplace_back([&, i] {
+        leaf_gemm<float>(rows, 70, 1500, {&a.values[size_t(i) * 1500], 1500, 1},
+                         b.read(), {&parts.at(i, 0), 70, 1}, false);
+      });
+    threads.clear();
+    EXPECT_EQ(parts.values, all.values) << rows;
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::kernels::cpu
