@@ -57,6 +57,9 @@ struct Exact {
     return (high - empty(high)) + (low - empty(low));
   }
 
+  static constexpr int kWidth = 26;  // bits from one bin to the next
+  // The lowest bin holds all floats below 2^-157; doubles have no lower one.
+  static constexpr int kLowest = -7;
   // For loops over vectors, which do the same as add(): a number of at least
   // this magnitude needs a higher bin than that of `word`.
   static double limit(double word) { return power(word) * 0x1p-27; }
@@ -70,9 +73,7 @@ struct Exact {
   }
 
  private:
-  static constexpr int kWidth = 26;  // bits from one bin to the next
-  // The lowest bin holds all floats below 2^-157; doubles have no lower one.
-  static constexpr int kLowest = -7, kHighest = 36;
+  static constexpr int kHighest = 36;
   static constexpr uint64_t kExponent = uint64_t{0x7ff} << 52;
   static constexpr int kBias = 1023;
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "dtensor/ops/kernels/cpu/dots.h"
+#include "dtensor/ops/kernels/cpu/exact_tile.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/small_product.h"
 
@@ -291,5 +292,45 @@ template void leaf_gemm<float>(int64_t, int64_t, int64_t, Mat<const float>,
                                Mat<const float>, Mat<float>, bool);
 template void leaf_gemm<double>(int64_t, int64_t, int64_t, Mat<const double>,
                                 Mat<const double>, Mat<double>, bool);
+
+void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
+                     Mat<const float> b, Mat<Exact> c) {
+  if (m == 0 || n == 0 || k == 0) return;
+  in_blocks<float, Exact>(
+      m, n, k, a, b, c,
+      [k](int64_t m, int64_t n, Mat<const float> a, Mat<const float> b,
+          Mat<Exact> c) {
+        constexpr int64_t kMost = kMostLeaves * kLeaf;
+        using Tile = ExactTile<kRows>;
+        static_assert(Tile::kTile == kTile<float>);
+        Tile sums;
+        constexpr int64_t kAtOnce = 4;  // leaves
+        alignas(64) float numbers[kAtOnce * kTile<float>];
+        for (int64_t p = 0; p < k; p += kMost) {
+          const int64_t length = std::min(kMost, k - p);
+          tiles<float>(
+              m, n, length, {a.p + p * a.col, a.row, a.col},
+              {b.p + p * b.row, b.row, b.col},
+              [&](int64_t i, int64_t rows, int64_t j, int64_t columns,
+                  auto&& leaf) __attribute__((always_inline)) {
+                const Mat<Exact> to{c.p + i * c.row + j * c.col, c.row, c.col};
+                const int64_t leaves = (length + kLeaf - 1) / kLeaf;
+                for (int64_t g = 0; g < leaves; g += kAtOnce) {
+                  const int64_t count = std::min(kAtOnce, leaves - g);
+                  for (int64_t q = 0; q < count; ++q) {
+                    if (g == 0 && to.col == 1)
+                      for (int64_t r = q; r < rows; r += count)
+                        for (int64_t x = 0; x < columns; x += 4)
+                          __builtin_prefetch(to.p + r * to.row + x, 1);
+                    leaf(g + q, numbers + q * kTile<float>, 0);
+                  }
+                  if (g == 0) sums.load_from(to, rows, columns);
+                  sums.add(rows, count, numbers);
+                }
+                sums.store_to(to, rows, columns);
+              });
+        }
+      });
+}
 
 }  // namespace dtensor::kernels::cpu

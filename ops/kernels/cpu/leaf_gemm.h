@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "dtensor/ops/kernels/cpu/gemm.h"
+#include "dtensor/placement/exact.h"
 
 namespace dtensor::kernels::cpu {
 
@@ -20,5 +21,9 @@ inline constexpr int64_t kLeaf = 128;
 template <class T>
 void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                Mat<T> c, bool accumulate);
+
+// Adds each leaf to c[m,n].
+void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
+                     Mat<const float> b, Mat<Exact> c);
 
 }  // namespace dtensor::kernels::cpu

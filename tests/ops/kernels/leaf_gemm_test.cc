@@ -172,5 +172,102 @@ TEST(LeafGemmTest, RowsAloneAndInOtherThreads) {
   }
 }
 
+// --- Exact sums --------------------------------------------------------------
+
+// Adds the leaves in a scalar program, the last first.
+void add_leaves(int64_t m, int64_t n, int64_t k, Mat<const float> a,
+                Mat<const float> b, Mat<Exact> c) {
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t g = (k + 127) / 128 - 1; g >= 0; --g)
+        c.p[i * c.row + j * c.col].add(static_cast<double>(
+            leaf(a, b, i, j, g * 128, std::min(k, g * 128 + 128))));
+}
+
+// `before`: to sums of other numbers, of all magnitudes.
+void expect_exact(const Case& t, bool before = false) {
+  const auto a = Matrix<float>(t.m, t.k, t.a).random(1, t.scale);
+  const auto b = Matrix<float>(t.k, t.n, t.b).random(2);
+  Matrix<Exact> c(t.m, t.n, t.c);
+  if (before)
+    for (size_t i = 0; i < c.values.size(); i += 2)
+      c.values[i].add(std::ldexp(1.25, static_cast<int>(i % 199) - 99));
+  auto want = c;
+  add_leaves(t.m, t.n, t.k, a.read(), b.read(), want.mat());
+  leaf_gemm_exact(t.m, t.n, t.k, a.read(), b.read(), c.mat());
+  for (size_t i = 0; i < c.values.size(); ++i)
+    ASSERT_TRUE(same(c.values[i], want.values[i]))
+        << c.values[i].value() << " instead of " << want.values[i].value()
+        << " at " << i << " of " << t << ", before " << before;
+}
+
+TEST(LeafGemmExactTest, AddsEachLeaf) {
+  for (int64_t size = 1; size <= 70; ++size) {
+    const int layout = static_cast<int>(size % 4);
+    expect_exact({size, 37, 130, layout % 2, layout / 2}, size % 3 == 0);
+    expect_exact({37, size, 258, layout % 2, layout / 2}, size % 3 == 1);
+    if (HasFatalFailure()) return;
+  }
+  for (int64_t k : {0, 1, 127, 128, 129, 640, 1100, 2049, 4225})
+    for (int layout = 0; layout < 4; ++layout)
+      for (double scale : {1.0, 0x1p-70, 0x1p-135, 0x1p60}) {
+        expect_exact({29, 35, k, layout, 3 - layout, layout, false, scale},
+                     layout % 2 == 0);
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST(LeafGemmExactTest, PartsInAnyOrderGiveTheSameBytes) {
+  const int64_t m = 45, n = 67, k = 1500;
+  const auto a = Matrix<float>(m, k, 1).random(1);
+  const auto b = Matrix<float>(k, n).random(2);
+  Matrix<Exact> whole(m, n);
+  leaf_gemm_exact(m, n, k, a.read(), b.read(), whole.mat());
+  const auto part = [&](int64_t begin, int64_t end, Mat<Exact> c) {
+    leaf_gemm_exact(m, n, end - begin,
+                    {&a.values[size_t(begin * m)], a.row, a.col},
+                    {&b.values[size_t(begin * n)], b.row, b.col}, c);
+  };
+  // Added to the same sums, or to others that are added then.
+  Matrix<Exact> same_sums(m, n), first(m, n), second(m, n);
+  part(1280, k, same_sums.mat());
+  part(256, 1280, same_sums.mat());
+  part(0, 256, same_sums.mat());
+  part(896, k, first.mat());
+  part(0, 896, second.mat());
+  for (size_t i = 0; i < whole.values.size(); ++i) {
+    second.values[i].add(first.values[i]);
+    ASSERT_TRUE(same(same_sums.values[i], whole.values[i])) << i;
+    ASSERT_TRUE(same(second.values[i], whole.values[i])) << i;
+  }
+}
+
+TEST(LeafGemmExactTest, InfinitiesNansAndZeros) {
+  const int64_t m = 20, n = 40, k = 300;
+  auto a = Matrix<float>(m, k).random(1);
+  auto b = Matrix<float>(k, n).random(2);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float& x : b.values)
+    if (x == 0) x = 1;
+  a.at(1, 200) = infinity;
+  a.at(2, 3) = std::numeric_limits<float>::quiet_NaN();
+  a.at(3, 3) = infinity, a.at(3, 200) = -infinity;
+  a.at(4, 7) = 3e38f;  // a leaf overflows
+  for (int64_t p = 0; p < k; ++p) a.at(5, p) = 0;
+  Matrix<Exact> c(m, n), want(m, n);
+  add_leaves(m, n, k, a.read(), b.read(), want.mat());
+  leaf_gemm_exact(m, n, k, a.read(), b.read(), c.mat());
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      const double x = c.at(i, j).value(), y = want.at(i, j).value();
+      if (std::isfinite(y))
+        ASSERT_TRUE(same(c.at(i, j), want.at(i, j))) << i << ", " << j;
+      else
+        ASSERT_TRUE(x == y || (x != x && y != y)) << x << " not " << y;
+    }
+  EXPECT_TRUE(same(c.at(5, 0), Exact()));
+  EXPECT_TRUE(std::isinf(c.at(1, 0).value()));
+}
+
 }  // namespace
 }  // namespace dtensor::kernels::cpu

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact sums of many floats at a time. Private to ops/kernels.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "dtensor/ops/kernels/cpu/dots.h"
+#include "dtensor/ops/kernels/cpu/gemm.h"
+#include "dtensor/placement/exact.h"
+
+namespace dtensor::kernels::cpu {
+
+// The exact sums of a tile of up to kRows rows of kWidth columns each.
+template <int64_t kRows>
+class ExactTile {
+  using V = Vec<double>;
+  using I = typename Raw<double>::mask;
+
+ public:
+  static constexpr int64_t kWidth = 4 * V::n, kTile = kRows * kWidth;
+
+  // Reads or writes rows of c.
+  void load_from(Mat<Exact> c, int64_t rows, int64_t columns) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < kWidth; i += V::n) {
+        const Exact* const from = c.p + r * c.row + i * c.col;
+        const int64_t at = r * kWidth + i, left = columns - i;
+        if (c.col == 1 && left >= V::n) {
+          const V x = load(&from->high), y = load(&from[V::n / 2].high);
+          store(high_ + at, shuffled(x, y, 2 * lane_numbers<double>()));
+          store(low_ + at, shuffled(x, y, 2 * lane_numbers<double>() + 1));
+        } else {
+          // A column beyond the last gets any sum that fits its zeros.
+          for (int64_t q = 0; q < V::n; ++q) {
+            const Exact x = q < left ? from[q * c.col] : Exact(1);
+            high_[at + q] = x.high, low_[at + q] = x.low;
+          }
+        }
+      }
+  }
+  void store_to(Mat<Exact> c, int64_t rows, int64_t columns) const {
+    const I half = lane_numbers<double>() / 2,
+            second = lane_numbers<double>() % 2 * V::n;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < columns; i += V::n) {
+        Exact* const to = c.p + r * c.row + i * c.col;
+        const int64_t at = r * kWidth + i, left = columns - i;
+        const V high = load(high_ + at), low = load(low_ + at);
+        if (c.col == 1 && left >= V::n) {
+          store(&to->high, shuffled(high, low, half + second));
+          store(&to[V::n / 2].high,
+                shuffled(high, low, half + second + V::n / 2));
+        } else {
+          for (int64_t q = 0; q < std::min(V::n, left); ++q)
+            to[q * c.col].high = high.v[q], to[q * c.col].low = low.v[q];
+        }
+      }
+  }
+
+  // Adds `count` tiles of numbers to the sums of the first rows.
+  void add(int64_t rows, int64_t count, const float* numbers) {
+    for (int64_t at = 0; at < rows * kWidth; at += kWidth) {
+      alignas(64) float largest[kWidth];
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < kWidth; i += Vec<float>::n) {
+        using Bits = typename Raw<float>::mask;
+        Bits most{};  // numbers that are not negative compare as integers do
+        for (int64_t q = 0; q < count; ++q) {
+          const auto x = (Bits)abs(load(numbers + q * kTile + at + i)).v;
+          most = x > most ? x : most;
+        }
+        store(largest + i, Vec<float>((typename Raw<float>::type)most));
+      }
+      V all[4];
+      I below = lanes<double>(-1), finite = below;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        all[i] = widened(largest + i * V::n);
+        below &= bits(all[i]) - bits(limit(load(high_ + at + i * V::n)));
+        finite &= bits(all[i]) - bits(V(0x1p960));
+      }
+      const float* const from = numbers + at;
+      if (all_negative(below)) [[likely]] {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          const int64_t to = at + i * V::n;
+          V high = load(high_ + to), low = load(low_ + to);
+          deposit(from + i * V::n, count, high, low);
+          store(high_ + to, high);
+          store(low_ + to, low);
+        }
+      } else if (all_negative(finite)) {
+        for (int i = 0; i < 4; ++i) {
+          const int64_t to = at + i * V::n;
+          V high = load(high_ + to), low = load(low_ + to);
+          raise(all[i], high, low);
+          const V first_high = high, first_low = low;
+          deposit(from + i * V::n, count, high, low);
+          const I some = first_high != V(0);  // zeros make no sum
+          store(high_ + to, select(some, high, first_high));
+          store(low_ + to, select(some, low, first_low));
+        }
+      } else {
+        for (int64_t i = 0; i < kWidth; ++i) {
+          Exact sum;
+          sum.high = high_[at + i], sum.low = low_[at + i];
+          for (int64_t q = 0; q < count; ++q) sum.add(from[q * kTile + i]);
+          high_[at + i] = sum.high, low_[at + i] = sum.low;
+        }
+      }
+    }
+  }
+
+ private:
+  static I bits(V x) { return (I)x.v; }
+  static V of_bits(I x) { return (typename V::R)x; }
+  static V widened(const float* x) {
+#if defined(__AVX512F__)  // GCC converts the parts one after the other
+    return (typename V::R)_mm512_cvtps_pd(_mm256_loadu_ps(x));
+#else
+    using Half = float __attribute__((vector_size(kVecBytes / 2)));
+    Half half;
+    std::memcpy(&half, x, sizeof(half));
+    return __builtin_convertvector(half, typename V::R);
+#endif
+  }
+  static bool all_negative(I x) {
+#if defined(__AVX512DQ__)
+    return _mm512_movepi64_mask((__m512i)x) == 0xff;
+#else
+    int64_t all = -1;
+    for (int64_t i = 0; i < V::n; ++i) all &= x[i];
+    return all < 0;
+#endif
+  }
+
+  // As in Exact.
+  static V limit(V word) {
+    return of_bits(bits(word) & kExponent) * V(0x1p-27);
+  }
+  static V deposit(V& word, V x) {
+    const V before = word;
+    word = word + of_bits(bits(x) | 1);
+    return word - before;
+  }
+  static void deposit(const float* numbers, int64_t count, V& high, V& low) {
+    for (int64_t q = 0; q < count; ++q) {
+      const V x = widened(numbers + q * kTile);
+      deposit(low, x - deposit(high, x));
+    }
+  }
+  // Raises sums to the bins that x needs. 0 <= x < 2^960.
+  static void raise(V x, V& high, V& low) {
+    // The number of bins above the lowest, as in Exact::raise().
+    constexpr int64_t kBias = 1023;
+    I bin = (bits(x) >> 52) - (kBias + 24 + Exact::kWidth * Exact::kLowest);
+    bin = bin > 0 ? bin : I{};
+    // A division, exact for all these numbers.
+    bin = (bin + (Exact::kWidth - 1)) * ((1 << 16) / Exact::kWidth + 1) >> 16;
+    const I exponent =
+        bin * Exact::kWidth + (kBias + 52 + Exact::kWidth * Exact::kLowest);
+    const V new_high = of_bits(exponent << 52 | int64_t{1} << 51);
+    const V new_low =
+        of_bits((exponent - Exact::kWidth) << 52 | int64_t{1} << 51);
+    const I raised = (x >= limit(high)) & (x != V(0));
+    const I next = ((bits(high) ^ bits(new_low)) & kExponent) == 0;
+    low = select(raised, select(next, high, new_low), low);
+    high = select(raised, new_high, high);
+  }
+
+  static constexpr int64_t kExponent = int64_t{0x7ff} << 52;
+  alignas(64) double high_[kTile];
+  alignas(64) double low_[kTile];
+};
+
+}  // namespace dtensor::kernels::cpu
