@@ -7,6 +7,7 @@
 #include "dtensor/allocator.h"
 #include "dtensor/device/device.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/exact.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -359,6 +360,12 @@ int64_t Tensor::integer_at(int64_t i) const {
 
 double Tensor::at(int64_t i) const {
   const int64_t element = position(i, "at");
+  if (dtype_ == DType::kExact) {
+    Exact sum;
+    device().to_host(stream(), &sum, ptr<char>() + element * size_of(dtype_),
+                     sizeof(sum));
+    return sum.value();
+  }
   return visit_stored(dtype_, [&]<class T>() -> double {
     T value;
     device().to_host(stream(), &value, ptr<T>() + element, sizeof(T));

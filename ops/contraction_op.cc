@@ -120,7 +120,7 @@ std::string only_in_output(const Rule& rule) {
 
 void check_types(std::string_view op, TensorList operands) {
   const DType a = operands[0].dtype();
-  if (a == DType::kI8) refuse_i8();
+  if (!has_arithmetic(a)) refuse_arithmetic(a);
   for (const DistTensor& x : operands) {
     const DType b = x.dtype();
     DT_CHECK(is_float(a) == is_float(b), op,

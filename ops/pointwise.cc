@@ -64,7 +64,7 @@ void sample_numbers(const fn::Function& f, double* p) {
 
 DType type_for(const fn::Function& f, DType t) {
   using fn::Takes;
-  if (t == DType::kI8) refuse_i8();
+  if (!has_arithmetic(t)) refuse_arithmetic(t);
   if (is_float(t)) {
     DT_CHECK(fn::takes_floats(f.takes), f.name,
              "takes integers{}, but got {}; write cast(x, DType::kI64) for a "
@@ -190,7 +190,10 @@ class Cast : public RuleOp {
                     y.strides(), x.dtype(), x.data(), x.strides());
   }
   InputGradients gradient(const GradientCall& g) const override {
-    return {cast(g.cotangents[0], g.decision->in[0]->dtype())};
+    // The cotangent of an exact sum is that of the sum, a float.
+    const DType from = g.decision->in[0]->dtype();
+    return {from == DType::kExact ? g.cotangents[0]
+                                  : cast(g.cotangents[0], from)};
   }
   std::vector<Sample> samples() const override {
     Sample s;

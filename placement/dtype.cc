@@ -7,8 +7,8 @@
 
 namespace dtensor {
 namespace {
-constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",
-                                                 "i32", "i64", "bool", "i8"};
+constexpr std::string_view kNames[] = {"f32", "f64",  "bf16", "f16",  "i32",
+                                       "i64", "bool", "i8",   "exact"};
 }
 
 std::string_view name(DType t) { return kNames[static_cast<int>(t)]; }
@@ -21,14 +21,15 @@ DType parse_dtype(std::string_view text) {
        text);
 }
 
-void refuse_i8() {
-  fail("dtype",
-       "i8 holds weights and has no arithmetic; write cast(x, DType::kF32)");
+void refuse_arithmetic(DType t) {
+  fail("dtype", "{} holds {} and has no arithmetic; write cast(x, DType::kF32)",
+       name(t), t == DType::kI8 ? "weights" : "sums");
 }
 
 DType promote(DType a, DType b) {
   if (a == b) return a;
-  if (a == DType::kI8 || b == DType::kI8) refuse_i8();
+  for (DType t : {a, b})
+    if (!has_arithmetic(t)) refuse_arithmetic(t);
   if (is_float(a) != is_float(b)) return is_float(a) ? a : b;
   if (is_float(a))
     return a == DType::kF64 || b == DType::kF64 ? DType::kF64 : DType::kF32;

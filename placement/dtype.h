@@ -12,17 +12,31 @@ namespace dtensor {
 // Floats come first (see is_float()). No file stores these numbers. i8 holds
 // weights (see int8_linear() in ops/contraction.h): it can be stored, moved and
 // cast, but has no arithmetic.
-enum class DType : uint8_t { kF32, kF64, kBF16, kF16, kI32, kI64, kBool, kI8 };
+enum class DType : uint8_t {
+  kF32,
+  kF64,
+  kBF16,
+  kF16,
+  kI32,
+  kI64,
+  kBool,
+  kI8,
+  // Sums of floats that do not depend on their order (exact.h). Gradients have
+  // this type until they are reduced, if RunOptions::reproducible is set. It
+  // can be moved, added and cast to a float type, but not stored in files.
+  kExact
+};
+// The types that programs name: all but kExact.
 inline constexpr int kNumDTypes = 8;
 
-// "f32", "f64", "bf16", "f16", "i32", "i64", "bool", "i8".
+// "f32", "f64", "bf16", "f16", "i32", "i64", "bool", "i8"; "exact" for kExact.
 std::string_view name(DType);
 // The inverse of name(). Throws Error for any other text.
 DType parse_dtype(std::string_view text);
 
 // Bytes of one element.
 constexpr int64_t size_of(DType t) {
-  constexpr int64_t size[] = {4, 8, 2, 2, 4, 8, 1, 1};
+  constexpr int64_t size[] = {4, 8, 2, 2, 4, 8, 1, 1, 16};
   return size[static_cast<int>(t)];
 }
 constexpr bool is_float(DType t) { return t <= DType::kF16; }
@@ -132,11 +146,15 @@ constexpr DType find_dtype() {
 template <class T>
 inline constexpr DType dtype_of = find_dtype<T>();
 
-// Throws Error: i8 has no arithmetic.
-[[noreturn]] void refuse_i8();
+constexpr bool is_differentiable(DType t) {
+  return is_float(t) || t == DType::kExact;
+}
+constexpr bool has_arithmetic(DType t) { return t < DType::kI8; }
+// Throws Error: i8 and exact have no arithmetic.
+[[noreturn]] void refuse_arithmetic(DType);
 
 // Calls fn.template operator()<T>() for the C++ type T of `t`. Throws Error for
-// i8.
+// i8 and exact.
 template <class Fn>
 decltype(auto) visit(DType t, Fn&& fn) {
   switch (t) {
@@ -155,7 +173,8 @@ decltype(auto) visit(DType t, Fn&& fn) {
     case DType::kBool:
       break;
     case DType::kI8:
-      refuse_i8();
+    case DType::kExact:
+      refuse_arithmetic(t);
   }
   return fn.template operator()<bool>();
 }

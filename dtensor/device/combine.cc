@@ -12,6 +12,7 @@
 #include "dtensor/device/streaming.h"
 #include "dtensor/device/values.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/placement/exact.h"
 
 namespace dtensor {
 namespace {
@@ -142,6 +143,22 @@ int64_t reduce_rows(const Nest& nest, char** base, int k, int64_t count) {
   return read;
 }
 
+// The first of the k sources may be the destination.
+int64_t add_exact(const Nest& nest, char** base, int k) {
+  int64_t read = 0;
+  nest.each(0, base, [&] {
+    Exact sum;
+    for (int j = 1; j <= k; ++j) {
+      Exact next;
+      std::memcpy(&next, base[j], sizeof(Exact));
+      sum.add(next);
+    }
+    std::memcpy(base[0], &sum, sizeof(Exact));
+    read += static_cast<int64_t>(sizeof(Exact));
+  });
+  return read;
+}
+
 }  // namespace
 
 double identity(ReduceOp op) {
@@ -163,7 +180,9 @@ double identity(ReduceOp op) {
 }
 
 void check_reducible(ReduceOp op, DType dtype, std::string_view where) {
-  if (dtype == DType::kI8) refuse_i8();
+  if (dtype == DType::kI8) refuse_arithmetic(dtype);
+  DT_CHECK(dtype != DType::kExact || op == ReduceOp::kSum, where,
+           "exact sums have no {}; add them, then cast to f32", name(op));
   DT_CHECK(op != ReduceOp::kMean, where,
            "a mean reduces pairs of a sum and a count, which have to be added; "
            "reduce both with sum, then divide");
@@ -210,6 +229,7 @@ int64_t reduce_strided(ReduceOp op, DType dtype, Sizes shape, void* dst,
     base[1 + j] = static_cast<char*>(
         const_cast<void*>(srcs[static_cast<size_t>(j)].data));
   int64_t read = 0;
+  if (dtype == DType::kExact) return add_exact(nest, base, k);
   visit(dtype, [&]<class T>() {
     reduce_op::visit(op, [&]<class Op>() {
       read = reduce_rows<T, Op>(nest, base, k, divisor);

@@ -9,6 +9,7 @@
 #include "dtensor/device/convert.h"
 #include "dtensor/device/nest.h"
 #include "dtensor/device/streaming.h"
+#include "dtensor/placement/exact.h"
 
 namespace dtensor {
 namespace {
@@ -255,6 +256,26 @@ int64_t copy_strided(int64_t item_size, Sizes shape, void* dst,
   return copied;
 }
 
+// Converts between exact sums and floats.
+namespace {
+template <class T>
+void cast_exact(const Nest& nest, char** base, bool to_exact) {
+  const int last = nest.loops() - 1;
+  const int64_t n = nest.n(last), ds = nest.step(last, 0),
+                ss = nest.step(last, 1);
+  nest.each(1, base, [&] {
+    if (to_exact)
+      for (int64_t i = 0; i < n; ++i)
+        store(base[0] + i * ds,
+              Exact(convert<double>(load<T>(base[1] + i * ss))));
+    else
+      for (int64_t i = 0; i < n; ++i)
+        store(base[0] + i * ds, convert<T>(portable::compute_t<T>(
+                                    load<Exact>(base[1] + i * ss).value())));
+  });
+}
+}  // namespace
+
 // Use registers of 512 bits, although GCC's tuning prefers 256.
 #ifdef __AVX512F__
 #pragma GCC push_options
@@ -272,6 +293,14 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
   if (!nest.simplify()) return;
   char* base[2] = {static_cast<char*>(dst),
                    static_cast<char*>(const_cast<void*>(src))};
+  const bool to_exact = dst_dtype == DType::kExact;
+  if (to_exact || src_dtype == DType::kExact)
+    return visit(to_exact ? src_dtype : dst_dtype, [&]<class T>() {
+      if constexpr (portable::is_floating<T>)
+        cast_exact<T>(nest, base, to_exact);
+      else
+        refuse_arithmetic(DType::kExact);
+    });
   const int last = nest.loops() - 1;
   const int64_t n = nest.n(last), ds = nest.step(last, 0),
                 ss = nest.step(last, 1);
@@ -300,6 +329,10 @@ void cast_strided(Sizes shape, DType dst_dtype, void* dst, Sizes dst_strides,
 #endif
 
 void fill(DType dtype, int64_t n, void* dst, double value) {
+  if (dtype == DType::kExact) {
+    std::fill_n(static_cast<Exact*>(dst), n, Exact(value));
+    return;
+  }
   visit_stored(dtype, [&]<class T>() {
     std::fill_n(static_cast<T*>(dst), n, fill_value<T>(value));
   });
@@ -307,11 +340,12 @@ void fill(DType dtype, int64_t n, void* dst, double value) {
 
 void fill_strided(DType dtype, Sizes shape, void* dst, Sizes dst_strides,
                   double value) {
-  visit_stored(dtype, [&]<class T>() {
-    const T x = fill_value<T>(value);
+  const auto fill = [&]<class T>(T x) {
     const int64_t zero[kMaxLoops] = {};
     copy_strided(sizeof(T), shape, dst, dst_strides, &x, zero);
-  });
+  };
+  if (dtype == DType::kExact) return fill(Exact(value));
+  visit_stored(dtype, [&]<class T>() { fill(fill_value<T>(value)); });
 }
 
 }  // namespace dtensor

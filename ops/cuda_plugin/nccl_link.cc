@@ -42,6 +42,8 @@ ncclDataType_t type_of(DType dtype) {
     case DType::kBool:
     case DType::kI8:
       return ncclUint8;
+    case DType::kExact:
+      break;
   }
   fail("nccl", "NCCL does not have dtype {}; cast to another one",
        static_cast<int>(dtype));
