@@ -22,7 +22,8 @@ struct Embedding {
 // Sets dtable [outer, size, n], contiguous, to zero unless `accumulate`. Then,
 // for each of the `outer` matrices and in order of i, adds row i of dy [outer,
 // count, n] to row ids[i] - lo + at of dtable if lo <= ids[i] < hi. Takes all
-// dtypes but bool; dtable has dy's type, or f32 for half types.
+// dtypes but bool; dtable has dy's type, or f32 for half types, or
+// exact, on the CPU, for f32 and half types.
 struct EmbeddingBackward {
   Matrix dy;
   DType ids_type = DType::kI64;

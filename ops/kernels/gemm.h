@@ -31,6 +31,7 @@ struct Epilogue {
 struct Gemm {
   DType type = DType::kF32;  // of a and b
   // Equal to `type`, or f32 for half types: their products are summed in f32.
+  // Exact: see by_leaves.
   DType c_type = DType::kF32;
   Shape batch = {};
   int64_t m = 0, n = 0, k = 0;
@@ -44,6 +45,13 @@ struct Gemm {
   Shape c_batch_strides = {};
   int64_t c_m = 0, c_n = 0;
   bool accumulate = false;  // c += instead of c =
+  // Whether the sums over k are those that docs/reproducible.md defines, for
+  // all sizes and strides: a leaf, 128 consecutive k, is a chain of fused
+  // multiply-adds, and the leaves are added as a tree of halves. Half types are
+  // widened to f32 first. On the CPU, for float types, without dimensions of
+  // stride 0 in c. If c_type is exact, c gets each leaf, of f32, as a number of
+  // its exact sum; then c may have such dimensions.
+  bool by_leaves = false;
   Epilogue epilogue = {};
 };
 

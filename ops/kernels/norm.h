@@ -40,8 +40,11 @@ struct NormForward {
 
 // Computes dx (contiguous; may be dy), and dgamma = sum(dy * xhat) and dbeta =
 // sum(dy) over the rows, both [n] of type `stat`. Skips those that are null.
+// With `exact`, dgamma and dbeta are of type exact (exact_sum.h); on the CPU,
+// not for f64.
 struct NormBackward {
   Norm of;
+  bool exact = false;
   void* dx = nullptr;
   void* dgamma = nullptr;
   void* dbeta = nullptr;

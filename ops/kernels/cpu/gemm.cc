@@ -12,6 +12,7 @@
 #include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm_bf16.h"
 #include "dtensor/ops/kernels/cpu/gemm_f64.h"
+#include "dtensor/ops/kernels/cpu/leaf_gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/cpu/small_product.h"
 #include "dtensor/ops/kernels/folded_gemm.h"
@@ -104,8 +105,13 @@ void normalized(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
 
 template <class T>
 void clear(int64_t m, int64_t n, Mat<T> c) {
+  if (c.row == 1 && c.col != 1) return clear(n, m, c.transposed());
   for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = T();
+    if (c.col == 1)
+      std::memset(static_cast<void*>(c.p + i * c.row), 0,
+                  static_cast<size_t>(n) * sizeof(T));
+    else
+      for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = T();
 }
 
 }  // namespace
@@ -306,9 +312,67 @@ void gemm_of_halves(const FoldedGemm& f, const Gemm& g) {
     for_each<T, T>(f, gemm_halves<T, T>);
 }
 
+// A product of half types goes through floats.
+template <class T>
+void leaves(const FoldedGemm& f) {
+  using A = portable::compute_t<T>;
+  for_each<T, T>(f, [](int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                       Mat<const T> b, Mat<T> c, bool accumulate) {
+    if constexpr (std::is_same_v<T, A>) {
+      leaf_gemm(m, n, k, a, b, c, accumulate);
+    } else {
+      float* sums = scratch<float>(kScratchProduct, m * n);
+      leaf_gemm<float>(m, n, k, widened(kScratchRows, m, k, a),
+                       widened(kScratchTable, k, n, b), {sums, n, 1}, false);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          T& to = c.p[i * c.row + j * c.col];
+          const float sum = sums[i * n + j];
+          to = T(accumulate ? static_cast<float>(to) + sum : sum);
+        }
+    }
+  });
+}
+template <class T>
+void exact_leaves(const FoldedGemm& f) {
+  for_each<T, Exact>(f, [](int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                           Mat<const T> b, Mat<Exact> c, bool accumulate) {
+    if (!accumulate) clear(m, n, c);
+    if constexpr (std::is_same_v<T, float>)
+      leaf_gemm_exact(m, n, k, a, b, c);
+    else
+      leaf_gemm_exact(m, n, k, widened(kScratchRows, m, k, a),
+                      widened(kScratchTable, k, n, b), c);
+  });
+}
+
+// Calls fn with the float type of the operands.
+template <class Fn>
+void visit_leaves(DType t, bool exact, Fn&& fn) {
+  DT_CHECK(is_float(t) && !(exact && t == DType::kF64), "gemm",
+           "there is no reproducible {} of {}; use f32, bf16 or f16",
+           exact ? "gradient" : "product", name(t));
+  visit(t, [&]<class T>() {
+    if constexpr (portable::is_floating<T>) fn.template operator()<T>();
+  });
+}
+
+void multiply_leaves(const Gemm& g, const FoldedGemm& f) {
+  const bool exact = g.c_type == DType::kExact;
+  visit_leaves(g.type, exact, [&]<class T>() {
+    if constexpr (std::is_same_v<T, double>)
+      leaves<T>(f);
+    else if (exact)
+      exact_leaves<T>(f);
+    else
+      leaves<T>(f);
+  });
+}
+
 void multiply(const Gemm& g) {
   const FoldedGemm f(g);
   if (f.empty) return;
+  if (g.by_leaves) return multiply_leaves(g, f);
   switch (g.type) {
     case DType::kF32:
       return for_each<float, float>(f, gemm2d<float>);
@@ -324,6 +388,7 @@ void multiply(const Gemm& g) {
       return for_each<uint64_t, uint64_t>(f, gemm_integers<uint64_t>);
     case DType::kBool:
     case DType::kI8:
+    case DType::kExact:
       break;
   }
   fail("gemm",
@@ -337,7 +402,9 @@ void multiply(const Gemm& g) {
 DT_KERNEL(Gemm)
 void run(Stream s, const Gemm& g) {
   DT_CHECK(
-      g.type == g.c_type || (is_half_float(g.type) && g.c_type == DType::kF32),
+      g.type == g.c_type ||
+          (is_half_float(g.type) && g.c_type == DType::kF32) ||
+          (g.by_leaves && g.c_type == DType::kExact),
       "gemm",
       "does not take {} with a result of {}, which is an error in dtensor; "
       "report it",

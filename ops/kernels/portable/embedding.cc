@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/kernels/embedding.h"
 
+#include <algorithm>
+
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
 #include "dtensor/ops/kernels/portable/sorted_places.h"
+#include "dtensor/placement/exact.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -188,6 +191,28 @@ void backward(Stream s, const EmbeddingBackward& a) {
   });
 }
 
+// Adds to exact sums, on the CPU.
+void add_exact(const EmbeddingBackward& a) {
+  if (!portable::kManyPasses || a.dy.type == DType::kF64)
+    no_kernel("embedding backward", a.dtable_type);
+  const int64_t count = a.dy.rows / a.outer, n = a.dy.n;
+  Exact* const sums = static_cast<Exact*>(a.dtable);
+  if (!a.accumulate) std::fill_n(sums, a.outer * a.size * n, Exact());
+  visit_ids(a.ids_type, "embedding backward", [&]<class I>() {
+    visit_float(a.dy.type, "embedding backward", [&]<class S>() {
+      for (int64_t o = 0; o < a.outer; ++o)
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t id = static_cast<const I*>(a.ids)[i];
+          if (id < a.lo || id >= a.hi) continue;
+          const S* from = row_at<S>(a.dy, o * count + i);
+          Exact* to = sums + (o * a.size + a.at + id - a.lo) * n;
+          for (int64_t j = 0; j < n; ++j)
+            to[j].add(static_cast<double>(widened(from[j])));
+        }
+    });
+  });
+}
+
 }  // namespace
 
 DT_KERNEL(Embedding)
@@ -200,6 +225,7 @@ void run(Stream s, const Embedding& a) {
 DT_KERNEL(EmbeddingBackward)
 void run(Stream s, const EmbeddingBackward& a) {
   const DType t = a.dy.type;
+  if (a.dtable_type == DType::kExact) return add_exact(a);
   if (a.dtable_type != t && !(is_float(t) && a.dtable_type == stat_of(t)))
     no_kernel("embedding backward", a.dtable_type);
   visit_numbers(t, "embedding backward", [&]<class S>() {

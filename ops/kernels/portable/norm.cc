@@ -7,6 +7,7 @@
 #include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/placement/exact.h"
 
 namespace dtensor::kernels {
 inline namespace DT_PORTABLE {
@@ -290,6 +291,22 @@ void whole_backward(Stream s, const Typed<S>& t, S* dx, C* dgamma, C* dbeta) {
   if (dx) backward_rows(s, t, dx);
 }
 
+// dgamma and dbeta as exact sums, on the CPU.
+template <class S>
+void add_exact(const Typed<S>& t, Exact* dgamma, Exact* dbeta) {
+  if (!kManyPasses || std::is_same_v<S, double>)
+    no_kernel("reproducible norm backward", dtype_of<S>);
+  std::fill_n(dgamma, t.n, Exact());
+  if (dbeta) std::fill_n(dbeta, t.n, Exact());
+  for (int64_t r = 0; r < t.rows; ++r)
+    for (int64_t j = 0; j < t.n; ++j) {
+      const auto d = widened(t.dy_row(r)[j]);
+      const auto centered = widened(t.x_row(r)[j]) - t.mean_of(r);
+      dgamma[j].add(static_cast<double>(d * (centered * t.rstd[r])));
+      if (dbeta) dbeta[j].add(static_cast<double>(d));
+    }
+}
+
 }  // namespace
 
 DT_KERNEL(NormForward)
@@ -306,8 +323,12 @@ DT_KERNEL(NormBackward)
 void run(Stream s, const NormBackward& a) {
   visit_float(a.of.x.type, "norm backward", [&]<class S>() {
     using C = compute_t<S>;
-    whole_backward(s, Typed<S>(a.of), static_cast<S*>(a.dx),
-                   static_cast<C*>(a.dgamma), static_cast<C*>(a.dbeta));
+    const Typed<S> t(a.of);
+    if (a.exact)
+      add_exact(t, static_cast<Exact*>(a.dgamma), static_cast<Exact*>(a.dbeta));
+    whole_backward(s, t, static_cast<S*>(a.dx),
+                   a.exact ? nullptr : static_cast<C*>(a.dgamma),
+                   a.exact ? nullptr : static_cast<C*>(a.dbeta));
   });
 }
 

@@ -6,6 +6,7 @@
 #include "dtensor/ops/kernels/convolution.h"
 #include "dtensor/ops/kernels/cross_entropy.h"
 #include "dtensor/ops/kernels/embedding.h"
+#include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/linalg.h"
 #include "dtensor/ops/kernels/norm.h"
@@ -37,6 +38,8 @@
   X(Where)                 \
   X(Reduce)                \
   X(SumSquares)            \
+  X(ExactSum)              \
+  X(ExactSquares)          \
   X(ScanRows)              \
   X(ScanExp)               \
   X(Softmax)               \

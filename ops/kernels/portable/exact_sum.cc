@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dtensor/ops/kernels/exact_sum.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "dtensor/device/nest.h"
+#include "dtensor/ops/kernels/portable/floats.h"
+#include "dtensor/ops/kernels/portable/portable_kernels.h"
+#include "dtensor/ops/kernels/portable/row.h"
+#include "dtensor/placement/exact.h"
+
+namespace dtensor::kernels {
+inline namespace DT_PORTABLE {
+namespace {
+
+template <class T>
+void add(const ExactSum& a) {
+  Nest nest(a.shape, 2);
+  nest.set(0, a.strides, sizeof(T));
+  nest.set(1, a.out_strides, sizeof(Exact));
+  if (!nest.simplify()) return;
+  char* base[2] = {static_cast<char*>(const_cast<void*>(a.in)),
+                   static_cast<char*>(a.out)};
+  const int last = nest.loops() - 1;
+  const int64_t n = nest.n(last), in = nest.step(last, 0),
+                out = nest.step(last, 1);
+  nest.each(1, base, [&] {
+    for (int64_t i = 0; i < n; ++i)
+      reinterpret_cast<Exact*>(base[1] + i * out)
+          ->add(static_cast<float>(
+              *reinterpret_cast<const T*>(base[0] + i * in)));
+  });
+}
+
+template <class T>
+void count(const ExactSquares& a) {
+  const T* x = static_cast<const T*>(a.x);
+  // 2^16 squares are below 2^64.
+  constexpr int64_t kBlock = 1 << 16;
+  for (int64_t from = 0; from < a.n; from += kBlock) {
+    uint64_t sums[256] = {};
+    const int64_t to = std::min(a.n, from + kBlock);
+    for (int64_t i = from; i < to; ++i) {
+      const auto bits = std::bit_cast<uint32_t>(static_cast<float>(x[i]));
+      const uint32_t e = bits >> 23 & 255;
+      const uint64_t s =
+          e == 255 ? 1 : (bits & 0x7fffff) | (e ? uint64_t{1} << 23 : 0);
+      sums[e] += s * s;
+    }
+    for (int e = 0; e < 256; ++e) {
+      const uint64_t low =
+          static_cast<uint64_t>(a.counts[2 * e + 1]) + (sums[e] & 0xffffffff);
+      a.counts[2 * e] += static_cast<int64_t>((sums[e] >> 32) + (low >> 32));
+      a.counts[2 * e + 1] = static_cast<int64_t>(low & 0xffffffff);
+    }
+  }
+}
+
+// For f32, bf16 and f16 on the CPU.
+template <class Fn>
+void visit_narrow(DType t, const char* kernel, Fn&& fn) {
+  if (!portable::kManyPasses) no_kernel(kernel, t);
+  switch (t) {
+    case DType::kF32:
+      return fn.template operator()<float>();
+    case DType::kBF16:
+      return fn.template operator()<bf16>();
+    case DType::kF16:
+      return fn.template operator()<f16>();
+    default:
+      no_kernel(kernel, t);
+  }
+}
+
+}  // namespace
+
+DT_KERNEL(ExactSum)
+void run(Stream, const ExactSum& a) {
+  visit_narrow(a.type, "exact_sum", [&]<class T>() { add<T>(a); });
+}
+
+DT_KERNEL(ExactSquares)
+void run(Stream, const ExactSquares& a) {
+  visit_narrow(a.type, "exact_squares", [&]<class T>() { count<T>(a); });
+}
+
+}  // namespace DT_PORTABLE
+}  // namespace dtensor::kernels
