@@ -6,6 +6,7 @@
 
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
 #include "dtensor/split_backward.h"
 #include "dtensor/trace.h"
 
@@ -271,6 +272,12 @@ class Backward {
   void go_back(Node& n, std::span<DistTensor> cotangents, const bool* needed,
                bool last, bool keep = false) {
     std::pmr::vector<DistTensor> back(n.inputs.size(), &arena_);
+    for (size_t i = 0; i < cotangents.size(); ++i) {
+      if (!cotangents[i].defined() || cotangents[i].dtype() != DType::kExact)
+        continue;
+      const DType type = n.type_of(static_cast<int>(i));
+      if (type != DType::kExact) cotangents[i] = settled(cotangents[i], type);
+    }
     n.backward(cotangents, {needed, back.size()}, back);
     if (!keep)
       for (DistTensor& c : cotangents) c = {};

@@ -47,6 +47,9 @@ class Node {
                         std::span<const bool> needed,
                         std::span<DistTensor> gradients) = 0;
   virtual std::string_view name() const = 0;
+  // The type to which an exact cotangent (dtype.h) of an output is reduced and
+  // rounded before backward() gets it; kExact: it stays as it is.
+  virtual DType type_of(int /*output*/) const { return DType::kF32; }
   // Drops the saved values. A backward() that needs them then throws Error.
   virtual void release() {}
 

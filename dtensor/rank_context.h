@@ -46,6 +46,7 @@ struct RankContext : RankScope, CommLog {
   // memory on some ranks only, and the others cannot take a sample.
   enum class InputCheck : uint8_t { kNone, kSample, kAll };
   InputCheck input_check = InputCheck::kSample;
+  bool reproducible = false;  // RunOptions::reproducible
   // The most bytes that the copies of parameters gathered on use may take, half
   // of them for copies that are gathered ahead (gather.h). The running
   // operator's copies may exceed it.

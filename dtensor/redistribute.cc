@@ -40,8 +40,10 @@ class ConvertNode : public Node {
   explicit ConvertNode(DType from) : from_(from) {}
   void backward(std::span<const DistTensor> cotangents, std::span<const bool>,
                 std::span<DistTensor> gradients) override {
-    gradients[0] = convert(cotangents[0], from_);
+    const DistTensor& g = cotangents[0];
+    gradients[0] = g.dtype() == DType::kExact ? g : convert(g, from_);
   }
+  DType type_of(int) const override { return DType::kExact; }
   std::string_view name() const override { return "convert"; }
 
  private:
@@ -71,6 +73,7 @@ class LazyNode : public Node {
                 std::span<DistTensor> gradients) override {
     gradients[0] = cotangents[0];
   }
+  DType type_of(int) const override { return DType::kExact; }
   std::string_view name() const override { return "redistribute"; }
 };
 
@@ -84,9 +87,12 @@ class MoveNode : public Node {
     const DistTensor& g = cotangents[0];
     const Spec* to = cotangent_spec(from_, g.spec());
     gradients[0] =
-        convert(move(g, dtype_ ? to->with(*dtype_) : to, {.lazy = false}),
-                from_->dtype());
+        g.dtype() == DType::kExact
+            ? move(g, to, {.lazy = false})
+            : convert(move(g, dtype_ ? to->with(*dtype_) : to, {.lazy = false}),
+                      from_->dtype());
   }
+  DType type_of(int) const override { return DType::kExact; }
   std::string_view name() const override { return "redistribute"; }
 
  private:
@@ -152,10 +158,23 @@ DistTensor finished(const DistTensor& x, DistTensor y, const How& how) {
   return y;
 }
 
+// Throws Error in a reproducible run if the move adds floats of several ranks.
+void check_order(const RankContext& ctx, const Spec* from, const Spec* to) {
+  if (!ctx.reproducible || !is_float(from->dtype())) return;
+  for (const Partial& p : from->layout().partials)
+    DT_CHECK(p.op == ReduceOp::kMax || p.op == ReduceOp::kMin ||
+                 from->mesh().axis_size(p.axis) == 1,
+             "redistribute",
+             "{} would be added in an order that depends on the mesh, to give "
+             "{}; leave --reproducible out, or cast to exact before",
+             from->to_string(), to->to_string());
+}
+
 // Makes the tensor for the moved x, without its part yet. It keeps the lineage
 // only within a mesh: ranks of another mesh do not know how x was made.
 DistTensor unmade(const RankContext& ctx, const DistTensor& x,
                   const Spec* spec) {
+  check_order(ctx, x.spec(), spec);
   auto made = std::make_shared<DistTensor::Impl>();
   made->spec = spec;
   made->run = ctx.run_id;
@@ -297,6 +316,14 @@ Tensor converted(const Tensor& t, DType dtype) {
   out.device().cast(out.stream(), t.shape(), dtype, out.mutable_data(),
                     out.strides(), t.dtype(), t.data(), t.strides());
   return out;
+}
+
+DistTensor settled(const DistTensor& x, DType dtype) {
+  if (!x.defined() || x.dtype() != DType::kExact) return x;
+  Layout whole = x.layout();
+  whole.partials.clear();
+  return convert(move(x, Spec::get(x.mesh(), x.shape(), whole, x.dtype()), {}),
+                 dtype);
 }
 
 const Spec* cotangent_spec(const Spec* x, const Spec* g) {

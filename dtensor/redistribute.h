@@ -79,6 +79,10 @@ DistTensor passes_as_it_comes(const DistTensor& x, DistTensor y);
 // where x is replicated.
 const Spec* cotangent_spec(const Spec* x, const Spec* g);
 
+// Reduces partial sums of x and rounds it to a float type, if it is exact
+// (placement/dtype.h); returns any other tensor itself.
+DistTensor settled(const DistTensor& x, DType);
+
 // Converts the elements to another type; returns the tensor itself if they
 // already have it, or if the tensor is undefined.
 Tensor converted(const Tensor&, DType);

@@ -190,6 +190,7 @@ Outcome run_rank(const Shared& shared, int64_t rank,
     context.input_check = options.check    ? Check::kAll
                           : options.device ? Check::kNone
                                            : Check::kSample;
+    context.reproducible = options.reproducible;
     context.run_id = shared.id;
     context.record = options.record;
     context.backend = shared.backend;
@@ -326,6 +327,10 @@ void run(const RunOptions& options, const std::function<void(Runtime&)>& fn) {
   DT_CHECK(options.timeout.count() >= 0, "run",
            "the timeout is {} ms; write 0 for no limit, or a positive number",
            options.timeout.count());
+  DT_CHECK(
+      !options.reproducible || !options.device, "run",
+      "a reproducible run computes on the CPU; leave --reproducible or the "
+      "device out");
   if (!options.mesh.empty()) Mesh::parse(options.mesh);  // report errors once
   if (!options.flight.empty()) make_flight_folder("run", options.flight);
   std::optional<StopOnSignals> signals;

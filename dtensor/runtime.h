@@ -94,6 +94,9 @@ struct RunOptions {
   // mesh, byte for byte, before it returns, and whether local_map() compares
   // its results with those of one rank. Then from_global() is collective.
   bool check = false;
+  // Whether every value has the same bits on every mesh (docs/reproducible.md).
+  // An operator that cannot do so on this mesh throws Error. Not with `device`.
+  bool reproducible = false;
   // Whether ranks record their collectives from the beginning
   // (RankContext::record).
   bool record = false;

@@ -192,6 +192,9 @@ struct InContext {
 
   bool may(bool ring, const AttentionArgs& args) const {
     const auto wanted = static_cast<ContextParallel>(args.context);
+    // A ring adds the keys in the order in which they arrive.
+    if (wanted == ContextParallel::kAuto && RankContext::current().reproducible)
+      return !ring;
     if (wanted != ContextParallel::kAuto)
       return ring == (wanted == ContextParallel::kRing);
     const int64_t with_ring = bytes(true), with_heads = bytes(false);

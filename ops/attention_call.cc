@@ -217,6 +217,12 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
       heads_(c.global_size('h')),
       kv_heads_(c.global_size('g')),
       q_(with_unit_rows(c.in[0])) {
+  DT_CHECK(
+      !c.context.reproducible || !(c.axes_of('s') | c.axes_of('t')),
+      c.op.name(),
+      "adds keys in an order that depends on the mesh, because q is {} and "
+      "k {}; leave --reproducible out, or do not split the sequence",
+      c.decision.in[0]->to_string(), c.decision.in[1]->to_string());
   if (c.in.size() > fixed) mask_ = c.in[fixed];
   if (args_.documents) key_ids_ = c.in[fixed + 1];
   // A mask made from document ids covers at most this many queries at a time.

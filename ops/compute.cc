@@ -183,21 +183,30 @@ InnerExchange* Compute::next_exchange() {
   return all[exchanges_++].get();
 }
 
+static std::string inputs_of(const Decision& decision) {
+  std::string t;
+  for (const auto& spec : decision.in)
+    t += (t.empty() ? "" : ", ") + spec->to_string();
+  return t;
+}
+
+void Compute::check_order() const {
+  DT_CHECK(!context.reproducible, op.name(),
+           "would combine the values of several ranks in an order that depends "
+           "on the mesh (the inputs are {}); leave --reproducible out, or do "
+           "not split sequences, features, heads, experts or the vocabulary",
+           inputs_of(decision));
+}
+
 // The error begins with "would have to communicate", like that for inputs that
 // have to move (check_allowed() in op.cc).
 void Compute::allow(StepKind kind, int64_t bytes) {
-  const auto inputs = [&] {
-    std::string t;
-    for (const auto& spec : decision.in)
-      t += (t.empty() ? "" : ", ") + spec->to_string();
-    return t;
-  };
   DT_CHECK(
       !context.explicit_only, op.name(),
       "would have to communicate while it computes ({}, {} bytes), which "
       "ExplicitOnly forbids, because an input is split along a dimension that "
       "is needed whole; call redistribute() on it first (the inputs are {})",
-      name(kind), bytes, inputs());
+      name(kind), bytes, inputs_of(decision));
   if (context.comm_budget >= 0)
     spend_budget(context, bytes, "a collective inside " + op.name());
 }
@@ -206,6 +215,9 @@ void Compute::reduce_rows(const Tensor& t, char factor, ReduceOp reduce_op,
                           int64_t per_row) {
   const AxisMask axes = axes_of(factor);
   if (!axes) return;
+  if (is_float(t.dtype()) && reduce_op != ReduceOp::kMax &&
+      reduce_op != ReduceOp::kMin)
+    check_order();
   InnerExchange& e = *next_exchange();
   if (!e.communicator) {
     e.axes = axes;
@@ -330,6 +342,7 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
       serve_reduction(e.schedule, of_group(*this, axes, wants));
   }
   if (e.idle) return part;
+  check_order();
   allow(e.kind, e.most * size_of(part.dtype()));
   return move_boxes(part, e, "sums of boxes");
 }
@@ -374,6 +387,7 @@ std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
 Tensor Compute::exchange(const Tensor& part, AxisMask axes,
                          std::span<const Region> holds,
                          std::span<const Region> wants) {
+  check_order();
   const int me = index_in_group(*this, axes);
   InnerExchange e;
   e.kind = StepKind::kAllToAll;

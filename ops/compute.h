@@ -138,6 +138,9 @@ class Compute {
 
  private:
   InnerExchange* next_exchange();
+  // Throws Error in a reproducible run, in which operators do not add the
+  // values of several ranks.
+  void check_order() const;
   Tensor move_boxes(const Tensor& part, InnerExchange&, const char* what);
 
   size_t exchanges_ = 0;  // collectives of this call so far

@@ -43,7 +43,9 @@ struct ConvolutionArgs {
 class Convolution : public Op {
  public:
   Convolution(std::string name, Makes makes, bool bias = false)
-      : Op(std::move(name), {.work = {2}}), makes_(makes), bias_(bias) {}
+      : Op(std::move(name), {.work = {2}, .mixes_rows = true}),
+        makes_(makes),
+        bias_(bias) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {

@@ -399,7 +399,8 @@ class ExpertsBackward : public Op {
   ExpertsBackward()
       : Op("experts_backward", {.work = {12, {'e', "tkh", 2}},
                                 .differentiable = false,
-                                .data_decide_bytes = true}) {}
+                                .data_decide_bytes = true,
+                                .mixes_rows = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -480,8 +481,9 @@ class Experts : public Op {
   // The work per point: three products, with a multiplication and an addition
   // each. The row of each choice goes to its expert and back.
   Experts()
-      : Op("experts",
-           {.work = {6, {'e', "tkh", 2}}, .data_decide_bytes = true}) {}
+      : Op("experts", {.work = {6, {'e', "tkh", 2}},
+                       .data_decide_bytes = true,
+                       .mixes_rows = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {

@@ -125,6 +125,22 @@ void compute_outputs(Compute& c, std::span<const DistTensor> inputs,
     outputs.push_back(output_of(c.op, c.context, d, o, std::move(c.out[o])));
 }
 
+// Throws Error if the bits of a call in a reproducible run would depend on the
+// mesh.
+void check_reproducible(const Op& op, const Decision& d) {
+  DT_CHECK(!op.facts().mixes_rows || !is_float(d.out[0]->dtype()), op.name(),
+           "adds in an order that depends on the number of rows of a rank, and "
+           "so on the mesh; leave --reproducible out");
+  for (const Spec* out : d.out)
+    if (is_float(out->dtype()))
+      for (const Partial& p : out->layout().partials)
+        DT_CHECK(p.op == ReduceOp::kMax || p.op == ReduceOp::kMin, op.name(),
+                 "gives {}, a sum whose bits depend on the mesh, because the "
+                 "axis {} splits what it adds; leave --reproducible out, or do "
+                 "not split features, heads, experts or the vocabulary",
+                 out->to_string(), d.in[0]->mesh().axis_name(p.axis));
+}
+
 void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
             const Assignment* assignment, Outputs& outputs) {
   RankContext& ctx = RankContext::current();
@@ -153,6 +169,7 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     }
   const Attrs& attrs = with_state ? *with_state : asked;
   const auto d = decide(op, specs, attrs, assignment);
+  if (ctx.reproducible) check_reproducible(op, *d);
   const Lineage lineage = lineage_of(ctx, op, attrs, *d, given);
   const Scoped<const Lineage*> about(ctx.about, &lineage);
   watch.decided(attrs, *d);

@@ -98,6 +98,9 @@ struct OpFacts {
   // the input's Keep (keep.h): a slice of a parameter may be moved no more
   // freely than the parameter.
   bool renames = false;
+  // True if the bits of a row may depend on how many rows a rank has. Refused
+  // in reproducible runs.
+  bool mixes_rows = false;
 
   bool saves_input(size_t i) const { return saved_inputs >> i & 1; }
   bool stores_output(size_t o) const { return stored_outputs >> o & 1; }

@@ -66,7 +66,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     for (size_t i = 0; i < outs_.size(); ++i) {
       if (!op_.facts().stores_output(i)) continue;
       outs[i] = DistTensor::wrap(outs_[i].part, decision_->out[i]);
-      if (!is_float(outs[i].dtype())) continue;
+      if (!is_differentiable(outs[i].dtype())) continue;
       outs[i].impl()->node = shared_from_this();
       outs[i].impl()->output = static_cast<int>(i);
       outs[i].impl()->requires_grad = true;
@@ -89,6 +89,9 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     attrs_.state.reset();
   }
   std::string_view name() const override { return op_.name(); }
+  DType type_of(int output) const override {
+    return decision_->out[static_cast<size_t>(output)]->dtype();
+  }
 
  private:
   // Throws Error if a saved tensor was changed in place after it was saved.
@@ -128,7 +131,7 @@ void record_node(const Op& op, const Attrs& attrs,
   node->inputs.reserve(used.size());
   for (const DistTensor& in : used) node->inputs.push_back(edge_to(in));
   for (size_t o = 0; o < outputs.size(); ++o) {
-    if (!is_float(outputs[o].dtype())) continue;
+    if (!is_differentiable(outputs[o].dtype())) continue;
     outputs[o].impl()->node = node;
     outputs[o].impl()->output = static_cast<int>(o);
     outputs[o].impl()->requires_grad = true;
