@@ -5,6 +5,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/pointwise_call.h"
 #include "dtensor/placement/error.h"
@@ -57,7 +58,7 @@ class Binary : public RuleOp {
                                : of_slope(g);
     for (size_t i = 0; i < grads.size(); ++i)
       if (grads[i].defined())
-        grads[i] = sum_to(grads[i], g.decision->in[i]->shape());
+        grads[i] = cotangent_sum(grads[i], g.decision->in[i]->shape());
     return grads;
   }
   std::vector<Sample> samples() const override {

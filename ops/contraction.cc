@@ -6,6 +6,8 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/exact.h"
+#include "dtensor/ops/local_product.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
@@ -61,6 +63,13 @@ DistTensor bmm(const DistTensor& a, const DistTensor& b) {
   return matmul(a, b);
 }
 
+// The sum that the rule describes.
+static DistTensor total(const std::string& rule, const DistTensor& x) {
+  const bool exact =
+      reproducible(x.dtype()) && !LocalProduct::views(product_rule(rule));
+  return cast(apply1(product_op("sum", rule, exact), x), x.dtype());
+}
+
 static DistTensor sum_for(std::string_view op, const DistTensor& x,
                           const std::vector<int>& dims, bool keepdim) {
   if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
@@ -82,7 +91,7 @@ static DistTensor sum_for(std::string_view op, const DistTensor& x,
     else if (keepdim)
       out += '1';
   }
-  return apply1(product_op("sum", in + "->" + out), x);
+  return total(in + "->" + out, x);
 }
 
 DistTensor sum(const DistTensor& x, std::vector<int> dims, bool keepdim) {
@@ -135,11 +144,8 @@ DistTensor expand(const DistTensor& x, const Shape& wanted) {
   return apply1(product_op("expand", in + "->" + out), x, args);
 }
 
-DistTensor sum_to(const DistTensor& x, const Shape& shape) {
-  check_defined("sum_to", x);
-  if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
-    return sum_to(cast(x, DType::kI64), shape);
-  if (x.shape() == shape) return x;
+// The rule of the sum over what broadcasting `shape` to x's shape repeats.
+static std::string rule_to(const DistTensor& x, const Shape& shape) {
   std::string in = letters(x.ndim()), out;
   int extra = x.ndim() - shape.size();
   bool fits = extra >= 0;
@@ -151,7 +157,19 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape) {
            to_string(shape), x.spec()->to_string());
   for (int d = extra; d < x.ndim(); ++d)
     out += shape[d - extra] == x.shape()[d] ? in[static_cast<size_t>(d)] : '1';
-  return apply1(product_op("sum", in + "->" + out), x);
+  return in + "->" + out;
+}
+
+DistTensor sum_to(const DistTensor& x, const Shape& shape) {
+  check_defined("sum_to", x);
+  if (!is_float(x.dtype()) && x.dtype() != DType::kI64)
+    return sum_to(cast(x, DType::kI64), shape);
+  return x.shape() == shape ? x : total(rule_to(x, shape), x);
+}
+
+DistTensor cotangent_sum(const DistTensor& x, const Shape& shape) {
+  if (!reproducible(x.dtype()) || x.shape() == shape) return sum_to(x, shape);
+  return apply1(product_op("sum", rule_to(x, shape), true), x);
 }
 
 }  // namespace dtensor

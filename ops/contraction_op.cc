@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/local_product.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
@@ -16,12 +17,13 @@ namespace {
 
 class Contraction : public Op {
  public:
-  Contraction(std::string name, Rule rule)
+  Contraction(std::string name, Rule rule, bool exact)
       : Op(std::move(name),
            {.work = {2},
             .saved_inputs = rule.inputs().size() > 1 ? OpFacts::kAll : 0,
             .allocates = !LocalProduct::views(rule)}),
         rule_(std::move(rule)),
+        exact_(exact),
         only_in_output_(only_in_output(rule_)) {
     DT_CHECK(!rule_.has_groups(), this->name(),
              "{} has a group in parentheses, which a contraction cannot take; "
@@ -41,6 +43,10 @@ class Contraction : public Op {
             {only_in_output_[static_cast<size_t>(i)], args->sizes[i]});
     return BoundRule(rule_, shapes, name(), sizes);
   }
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    return {exact_ ? DType::kExact : in[0]};
+  }
   void compute(Compute& c) const override { memo(c.decision).local.run(c); }
   InputGradients gradient(const GradientCall& g) const override;
   std::vector<Sample> samples() const override;
@@ -51,7 +57,8 @@ class Contraction : public Op {
   struct Memo : Decision::Memo {
     explicit Memo(const Rule& rule) : local(rule) {}
     LocalProduct local;
-    std::array<std::optional<ProductGradient>, 2> gradients;
+    // By whether the run is reproducible, and by operand.
+    std::array<std::array<std::optional<ProductGradient>, 2>, 2> gradients;
   };
   static Memo& memo(const Decision& d) {
     if (!d.memo) d.memo = std::make_shared<Memo>(d.rule->rule());
@@ -59,16 +66,18 @@ class Contraction : public Op {
   }
 
   Rule rule_;
+  bool exact_;
   std::string only_in_output_;
 };
 
 InputGradients Contraction::gradient(const GradientCall& call) const {
   InputGradients grads(call.inputs.size());
+  const bool leaves = reproducible(call.cotangents[0].dtype());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!call.needed[i]) continue;
     const Decision& d = *call.decision;
-    std::optional<ProductGradient>& g = memo(d).gradients[i];
-    if (!g) g = product_gradient(name(), *d.rule, d.assignment, i);
+    std::optional<ProductGradient>& g = memo(d).gradients[leaves][i];
+    if (!g) g = product_gradient(name(), *d.rule, d.assignment, i, leaves);
     DistTensor operands[2];
     for (size_t k = 0; k < grads.size(); ++k)
       operands[k] = k == i ? call.cotangents[0] : call.inputs[k];
@@ -133,12 +142,15 @@ void check_types(std::string_view op, TensorList operands) {
 }
 
 ProductGradient product_gradient(std::string_view name, const BoundRule& bound,
-                                 const Assignment& forward, size_t operand) {
+                                 const Assignment& forward, size_t operand,
+                                 bool reproducible) {
   const Rule rule = bound.rule().gradient(static_cast<int>(operand));
   ContractionArgs args;
   for (char letter : only_in_output(rule))
     args.sizes.push_back(bound.size(bound.rule().factor(letter)));
-  ProductGradient g{&contraction_op(name, rule), {}, forward};
+  const bool exact = reproducible && !LocalProduct::views(rule) &&
+                     (operand == 1 || rule.inputs().size() == 1);
+  ProductGradient g{&contraction_op(name, rule, exact), {}, forward};
   if (!args.sizes.empty()) g.attrs = args;
   // Over axes on which this operand is partial, so is the output. The cotangent
   // is replicated over these axes, so their Assignment::passes are left out.
@@ -160,27 +172,28 @@ const Rule& product_rule(std::string_view text) {
   return known.insert(std::move(key), Rule(t));
 }
 
-const Op& product_op(std::string_view name, std::string_view text) {
+const Op& product_op(std::string_view name, std::string_view text, bool exact) {
   thread_local std::map<std::string, const Op*, std::less<>> known;
   std::string key(name);
-  key += ' ';
+  key += exact ? '=' : ' ';
   key += text;
   const Op*& op = known[key];
-  if (!op) op = &contraction_op(name, product_rule(text));
+  if (!op) op = &contraction_op(name, product_rule(text), exact);
   return *op;
 }
 
 // Operators are never freed, because decisions and graphs refer to them. There
 // are only as many as the program has rules.
-const Op& contraction_op(std::string_view name, const Rule& rule) {
+const Op& contraction_op(std::string_view name, const Rule& rule, bool exact) {
   std::string key(name);
+  if (exact) key += '=';
   for (const Factor& f : rule.factors()) key += f.letter;  // order matters
   key += rule.to_string();
   static std::mutex mutex;
   static auto* all = new std::map<std::string, std::unique_ptr<const Op>>;
   std::lock_guard lock(mutex);
   auto& op = (*all)[key];
-  if (!op) op = std::make_unique<Contraction>(std::string(name), rule);
+  if (!op) op = std::make_unique<Contraction>(std::string(name), rule, exact);
   return *op;
 }
 

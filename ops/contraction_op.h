@@ -25,20 +25,28 @@ void check_types(std::string_view op, TensorList);
 // parsed, up to a limit. Throws Error if the text is not a rule.
 const Rule& product_rule(std::string_view text);
 
-// The operator with this name and rule. It lives as long as the process.
-const Op& contraction_op(std::string_view name, const Rule&);
-// contraction_op(name, product_rule(text)).
-const Op& product_op(std::string_view name, std::string_view text);
+// The operator with this name and rule. It lives as long as the process. With
+// `exact`, the output is an exact sum (exact.h).
+const Op& contraction_op(std::string_view name, const Rule&,
+                         bool exact = false);
+// contraction_op(name, product_rule(text), exact).
+const Op& product_op(std::string_view name, std::string_view text,
+                     bool exact = false);
+
+// sum_to(), but exact in a reproducible run: for a gradient.
+DistTensor cotangent_sum(const DistTensor& x, const Shape&);
 
 // A call that computes the gradient of one operand: its inputs are those of the
 // forward pass, with the cotangent in the place of that operand. Callers keep
-// it in Decision::memo.
+// it in Decision::memo. In a reproducible run, the gradient of the second
+// operand is exact: it is the weight, and ranks split what its gradient sums.
 struct ProductGradient {
   const Op* op;
   Attrs attrs;
   Assignment assignment;
 };
 ProductGradient product_gradient(std::string_view name, const BoundRule&,
-                                 const Assignment& forward, size_t operand);
+                                 const Assignment& forward, size_t operand,
+                                 bool reproducible);
 
 }  // namespace dtensor

@@ -6,6 +6,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/embedding_op.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
 #include "dtensor/ops/kernels/embedding.h"
@@ -42,7 +43,7 @@ struct EmbeddingBackwardArgs {
 enum class Kind : bool { kTable, kTensor };
 
 const Op& forward_op(Kind);
-const Op& backward_op(Kind);
+const Op& backward_op(Kind, bool exact = false);
 
 // The factors of a table with `ndim` dimensions that come before and after v,
 // which is dimension `dim`.
@@ -159,10 +160,12 @@ class Embedding : public Op {
     const int64_t dim = c.attrs.as<EmbeddingArgs>().dim;
     const Assignment a = turned(c, table.ndim(), dim, true);
     DistTensor d = apply1(
-        backward_op(kind_), {c.cotangents[0], c.inputs[1]},
+        backward_op(kind_, reproducible(table.dtype())),
+        {c.cotangents[0], c.inputs[1]},
         EmbeddingBackwardArgs{table.size(static_cast<int>(dim)), false, dim},
         &a);
-    if (d.dtype() != table.dtype()) d = cast(d, table.dtype());
+    if (is_float(d.dtype()) && d.dtype() != table.dtype())
+      d = cast(d, table.dtype());
     return {d, {}};
   }
 
@@ -188,10 +191,11 @@ class Embedding : public Op {
 // dy "...h", ids "..." -> the table's gradient "vh"; v may again be elsewhere.
 class EmbeddingBackward : public Op {
  public:
-  explicit EmbeddingBackward(Kind kind)
+  EmbeddingBackward(Kind kind, bool exact)
       : Op(kind == Kind::kTable ? "embedding_backward" : "index_add",
            {.work = {.flops_per_point = 0}}),
-        kind_(kind) {}
+        kind_(kind),
+        exact_(exact) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -205,7 +209,9 @@ class EmbeddingBackward : public Op {
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_ids(name(), in[1]);
-    return {is_float(in[0]) ? kernels::stat_of(in[0]) : in[0]};
+    return {exact_            ? DType::kExact
+            : is_float(in[0]) ? kernels::stat_of(in[0])
+                              : in[0]};
   }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
@@ -267,6 +273,7 @@ class EmbeddingBackward : public Op {
 
  private:
   Kind kind_;
+  bool exact_;
 };
 
 const Op& forward_op(Kind kind) {
@@ -274,9 +281,12 @@ const Op& forward_op(Kind kind) {
   return kind == Kind::kTable ? table : tensor;
 }
 
-const Op& backward_op(Kind kind) {
-  static const EmbeddingBackward table(Kind::kTable), tensor(Kind::kTensor);
-  return kind == Kind::kTable ? table : tensor;
+const Op& backward_op(Kind kind, bool exact) {
+  static const EmbeddingBackward ops[] = {{Kind::kTable, false},
+                                          {Kind::kTensor, false},
+                                          {Kind::kTable, true},
+                                          {Kind::kTensor, true}};
+  return ops[2 * exact + (kind == Kind::kTensor)];
 }
 
 }  // namespace
@@ -298,8 +308,8 @@ DistTensor take_slices(const DistTensor& x, int dim, const DistTensor& index,
 
 DistTensor put_slices(const DistTensor& dy, int dim, const DistTensor& index,
                       int64_t n, bool checked) {
-  return cast(apply1(backward_op(Kind::kTensor), {dy, index},
-                     EmbeddingBackwardArgs{n, checked, dim}),
+  return cast(apply1(backward_op(Kind::kTensor, reproducible(dy.dtype())),
+                     {dy, index}, EmbeddingBackwardArgs{n, checked, dim}),
               dy.dtype());
 }
 

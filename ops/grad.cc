@@ -6,6 +6,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/dist_tensor_impl.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/split_grad.h"
 #include "dtensor/placement/error.h"
@@ -39,6 +40,10 @@ void check_options(TensorList inputs, const GradOptions& o,
            o.bucket_bytes);
   DT_CHECK(!o.wire_dtype || is_float(*o.wire_dtype), op,
            "wire_dtype is {}; write DType::kF32, kF64, kBF16 or kF16",
+           name(*o.wire_dtype));
+  DT_CHECK(!o.wire_dtype || !RankContext::current().reproducible, op,
+           "a wire_dtype, {}, would round gradients before they are added, "
+           "which a reproducible run does not do; leave it out",
            name(*o.wire_dtype));
   DT_CHECK(o.wire_from <= inputs.size(), "grad",
            "wire_from is {}, but the number of inputs is {}; write at most {}",
@@ -75,11 +80,16 @@ class Gradients {
   // the waiting gradients if they fill a bucket.
   void add(size_t i, DistTensor g) {
     if (!earlier_.empty() && earlier_[i].defined())
-      g = dtensor::add(std::exchange(earlier_[i], {}), g);
+      g = add_cotangents(std::exchange(earlier_[i], {}), g);
     bytes_ += g.spec()->largest_part_bytes();
     if (const Tensor& part = g.impl()->part(); part.defined())
       part.storage()->set_kind(MemoryKind::kGradients);
-    places_.emplace_back(i, g.dtype());
+    const bool stays = options_.keep_exact && i >= options_.wire_from &&
+                       reproducible(inputs_[i].dtype());
+    if (stays) g = as_type(g, DType::kExact);
+    const bool rounds =
+        g.dtype() == DType::kExact && !options_.keep_partial && !stays;
+    places_.emplace_back(i, rounds ? inputs_[i].dtype() : g.dtype());
     if (options_.wire_dtype && !options_.keep_partial &&
         i >= options_.wire_from)
       g = as_type(g, *options_.wire_dtype);
@@ -120,9 +130,9 @@ class Gradients {
     const Scoped<MemoryKind> kind(ctx_.memory_kind, MemoryKind::kGradients);
     for (const auto& [i, type] : on_their_way_) {
       DistTensor& g = settled_[i];
-      if (!options_.create_graph) g = as_type(g, type);
+      g = options_.create_graph ? cast(g, type) : as_type(g, type);
       if (!sums_.empty() && sums_[i].defined())
-        g = dtensor::add(std::exchange(sums_[i], {}), std::exchange(g, {}));
+        g = add_cotangents(std::exchange(sums_[i], {}), std::exchange(g, {}));
     }
     on_their_way_.clear();
   }
@@ -173,8 +183,6 @@ class Gradients {
       on_their_way_{&memory_};
   int64_t bytes_ = 0;
 };
-
-DistTensor plus(const DistTensor& a, const DistTensor& b) { return add(a, b); }
 
 // The cotangent that a pass begins with, in the output's dtype.
 DistTensor first_cotangent(RankContext& ctx, const DistTensor& output,
@@ -257,8 +265,8 @@ std::vector<DistTensor> grad_of(TensorList outputs, TensorList cotangents,
     how.complete = [&](size_t i, DistTensor& g) {
       gradients.add(i, std::move(g));
     };
-  const std::vector<DistTensor> rest =
-      backward_pass(start.outputs, start.cotangents, inputs, how, plus);
+  const std::vector<DistTensor> rest = backward_pass(
+      start.outputs, start.cotangents, inputs, how, add_cotangents);
   const Scoped<bool> record(ctx.grad_enabled, options.create_graph);
   const Scoped<std::string> phase(ctx.phase, "backward");
   return gradients.finish(rest);
@@ -288,7 +296,7 @@ SplitGrad::SplitGrad(TensorList outputs, TensorList cotangents,
   RankContext& ctx = RankContext::current();
   const Start start(ctx, outputs, cotangents, false);
   pass_ = std::make_unique<SplitBackward>(start.outputs, start.cotangents, now,
-                                          inputs_, plus);
+                                          inputs_, add_cotangents);
   now_ = finished(ctx, now, pass_->first(), {});
 }
 
@@ -310,9 +318,10 @@ std::vector<DistTensor> SplitGrad::later(GradOptions options) {
 
 std::vector<DistTensor> settle(TensorList inputs,
                                std::vector<DistTensor> gradients,
-                               std::optional<DType> wire_dtype) {
+                               std::optional<DType> wire_dtype,
+                               bool keep_exact) {
   RankContext& ctx = RankContext::current();
-  GradOptions options{.wire_dtype = wire_dtype};
+  GradOptions options{.wire_dtype = wire_dtype, .keep_exact = keep_exact};
   check_options(inputs, options, "settle");
   DT_CHECK(gradients.size() == inputs.size(), "settle",
            "the number of gradients is {}, but that of inputs is {}; pass one "

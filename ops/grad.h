@@ -36,6 +36,10 @@ struct GradOptions {
   // and with keep_partial none are.
   std::optional<DType> wire_dtype = {};
   size_t wire_from = 0;
+  // In a reproducible run (RunOptions::reproducible), return the gradients of
+  // inputs[wire_from], ... as exact sums (DType::kExact), so that others can
+  // still be added to them; settle() (split_grad.h) rounds them.
+  bool keep_exact = false;
   // Partial gradients of earlier micro-batches, which the new gradients are
   // added to: one for each input (undefined if there is none), or an empty
   // list. Each is released after the addition. To free its memory, move it in

@@ -40,7 +40,8 @@ void multiply(Compute& c, const Tensor& a, const Tensor& b, const Tensor& out,
                       .c_batch_strides = {of_out[0]},
                       .c_m = of_out[1],
                       .c_n = of_out[2],
-                      .accumulate = accumulate});
+                      .accumulate = accumulate,
+                      .by_leaves = c.context.reproducible});
 }
 
 Tensor repeated(const Tensor& x, const Tensor& out, int own) {

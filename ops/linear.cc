@@ -8,6 +8,7 @@
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/reduce.h"
@@ -33,7 +34,8 @@ const Op& product_of_linear() {
 struct ProductMemo : Decision::Memo {
   explicit ProductMemo(const Decision& d) : local(d.rule->rule()) {}
   LocalProduct local;
-  std::array<std::optional<ProductGradient>, 2> gradients;  // of x and weight
+  // By whether the run is reproducible; of x and weight.
+  std::array<std::array<std::optional<ProductGradient>, 2>, 2> gradients;
 };
 ProductMemo& memo(const Decision& d) {
   if (!d.memo) d.memo = std::make_shared<ProductMemo>(d);
@@ -58,12 +60,13 @@ void multiply(Compute& c, const Epilogue& e) {
 const ProductGradient& product_gradient_of(const GradientCall& g,
                                            size_t operand) {
   const Decision& d = *g.decision;
-  std::optional<ProductGradient>& made = memo(d).gradients[operand];
+  const bool leaves = reproducible(g.inputs[0].dtype());
+  std::optional<ProductGradient>& made = memo(d).gradients[leaves][operand];
   if (!made) {
     const BoundRule product(product_rule("...i,oi->...o"),
                             {g.inputs[0].shape(), g.inputs[1].shape()},
                             g.op.name());
-    made = product_gradient("linear", product, d.assignment, operand);
+    made = product_gradient("linear", product, d.assignment, operand, leaves);
   }
   return *made;
 }
@@ -106,8 +109,8 @@ class LinearWeightGradient : public RuleOp {
 // separate sum over dy would give it.
 bool sums_in_passing(const GradientCall& g, const DistTensor& dy) {
   const Spec* out = g.decision->out[0];
-  return !grad_enabled() && g.needed[1] && g.needed[2] && dy.spec() == out &&
-         !out->partial_axes();
+  return !grad_enabled() && !reproducible(dy.dtype()) && g.needed[1] &&
+         g.needed[2] && dy.spec() == out && !out->partial_axes();
 }
 
 // The gradients of x, weight and bias (if there is one), for the cotangent of
@@ -125,7 +128,7 @@ InputGradients linear_gradients(const GradientCall& g, const DistTensor& dy) {
     return grads;
   }
   if (g.needed[1]) grads[1] = gradient_of_product(g, 1, dy);
-  if (bias && g.needed[2]) grads[2] = sum_to(dy, g.inputs[2].shape());
+  if (bias && g.needed[2]) grads[2] = cotangent_sum(dy, g.inputs[2].shape());
   return grads;
 }
 

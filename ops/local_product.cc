@@ -3,14 +3,57 @@
 
 #include <algorithm>
 
+#include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/ops/kernels/reduce.h"
+#include "dtensor/ops/op.h"
+#include "dtensor/placement/error.h"
 
 namespace dtensor {
 namespace {
 
 int64_t stride_at(const Tensor& t, int dim) {
   return dim < 0 ? 0 : t.strides()[dim];
+}
+
+// sum = `in`, summed over the dimensions `dims` (bit d: dimension d). `sum` is
+// of type exact.
+void add_exactly(const Compute& c, const Tensor& in, uint32_t dims,
+                 const Tensor& sum) {
+  c.device().fill(c.stream, sum.dtype(), sum.shape(), sum.mutable_data(),
+                  sum.strides(), 0);
+  Shape steps;
+  for (int d = 0, to = 0; d < in.ndim(); ++d)
+    steps.push_back(dims >> d & 1 ? 0 : sum.strides()[to++]);
+  c.run(kernels::ExactSum{.type = in.dtype(),
+                          .shape = in.shape(),
+                          .in = in.data(),
+                          .strides = in.strides(),
+                          .out = sum.mutable_data(),
+                          .out_strides = steps});
+}
+
+constexpr int64_t kLeaf = 128;
+
+// Throws Error, on every rank alike, if a rank's part of this factor of the
+// rule begins or ends inside a leaf.
+void check_leaves(const Compute& c, int factor) {
+  const Dim& dim = c.decision.assignment.dims[static_cast<size_t>(factor)];
+  if (!dim.axes()) return;
+  const BoundRule& rule = *c.decision.rule;
+  const int64_t size = rule.size(factor);
+  for (int64_t r = 0; r < c.mesh().num_ranks(); ++r) {
+    IntervalList parts;
+    dim.intervals(c.mesh(), c.mesh().coordinate(r), parts);
+    for (const Interval& part : parts)
+      for (int64_t at : {part.lo, part.hi})
+        DT_CHECK(at % kLeaf == 0 || at == size, c.op.name(),
+                 "rank {} has the rows {} to {} of {}, over which a "
+                 "reproducible run sums in leaves of {}; split them at "
+                 "multiples of {}, or give each sequence a dimension of its "
+                 "own",
+                 r, part.lo, part.hi, size, kLeaf, kLeaf);
+  }
 }
 
 }  // namespace
@@ -38,6 +81,7 @@ LocalProduct::LocalProduct(const Rule& rule)
       if (d.empty() || seen[static_cast<size_t>(d[0])]) continue;
       seen[static_cast<size_t>(d[0])] = true;
       places_.push_back({dim_of(a, d[0]), dim_of(b, d[0]), dim_of(out, d[0])});
+      if (places_.back().out < 0) leaves_ = d[0];
       repeats_ |= places_.back().repeats();
     }
 }
@@ -60,13 +104,16 @@ void LocalProduct::one_operand(Compute& c) const {
     Shape shape;
     for (int d = 0; d < t.ndim(); ++d)
       if (!(reduced_ >> d & 1)) shape.push_back(t.shape()[d]);
-    const Tensor sum = in_order_ ? out : c.scratch(shape, t.dtype());
-    c.run(kernels::Reduce{.type = t.dtype(),
-                          .shape = t.shape(),
-                          .in = t.data(),
-                          .strides = t.strides(),
-                          .dims = reduced_,
-                          .out = sum.mutable_data()});
+    const Tensor sum = in_order_ ? out : c.scratch(shape, out.dtype());
+    if (out.dtype() == DType::kExact)
+      add_exactly(c, t, reduced_, sum);
+    else
+      c.run(kernels::Reduce{.type = t.dtype(),
+                            .shape = t.shape(),
+                            .in = t.data(),
+                            .strides = t.strides(),
+                            .dims = reduced_,
+                            .out = sum.mutable_data()});
     if (in_order_) return;
     t = sum;
   }
@@ -93,9 +140,11 @@ bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   }
   Loops list;
   bool done = false;
+  const bool by_leaves = c.context.reproducible && is_float(c.in[0].dtype());
+  if (out.dtype() == DType::kExact && leaves_ >= 0) check_leaves(c, leaves_);
   if (target.numel() > 0) {
-    if (loops(c.in[0], c.in[1], target, list))
-      done = multiply(c, list, target, e);
+    if (loops(c.in[0], c.in[1], target, by_leaves, list))
+      done = multiply(c, list, target, by_leaves, e);
     else
       c.device().fill(c.stream, target.dtype(), target.shape(),
                       target.mutable_data(), target.strides(), 0);
@@ -110,20 +159,21 @@ bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
 }
 
 bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
-                         Loops& list) const {
+                         bool by_leaves, Loops& list) const {
   for (const Place& p : places_) {
     const int64_t size = p.out >= 0 ? out.shape()[p.out]
                          : p.a >= 0 ? a.shape()[p.a]
                                     : b.shape()[p.b];
     if (size == 0) return false;
-    if (size == 1) continue;
+    if (size == 1 && !(by_leaves && p.out < 0)) continue;
     Loop l{
         size,     stride_at(a, p.a), stride_at(b, p.b), stride_at(out, p.out),
         p.a >= 0, p.b >= 0,          p.out >= 0};
     if (!list.empty()) {
       Loop& outer = list.back();
-      if (outer.same_operands(l) && outer.a == l.a * l.size &&
-          outer.b == l.b * l.size && outer.out == l.out * l.size) {
+      if (!(by_leaves && l.summed()) && outer.same_operands(l) &&
+          outer.a == l.a * l.size && outer.b == l.b * l.size &&
+          outer.out == l.out * l.size) {
         l.size *= outer.size;
         outer = l;
         continue;
@@ -135,8 +185,10 @@ bool LocalProduct::loops(const Tensor& a, const Tensor& b, const Tensor& out,
 }
 
 bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
-                            const kernels::Epilogue& e) const {
+                            bool by_leaves, const kernels::Epilogue& e) const {
   // m, n and k are the largest loops of their kinds; the others are batches.
+  // By leaves, k is the last summed factor of the rule, whatever its size: the
+  // sizes of parts depend on the mesh.
   const Loop one{1, 1, 1, 1, false, false, false};
   const Loop *m = &one, *n = &one, *k = &one;
   const auto pick = [&](const Loop*& at, bool in_a, bool in_b, bool in_out) {
@@ -147,11 +199,15 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
   };
   pick(m, true, false, true);
   pick(n, false, true, true);
-  pick(k, true, true, false);
+  if (!by_leaves)
+    pick(k, true, true, false);
+  else if (!list.empty() && list.back().summed())
+    k = &list.back();
   InlineVec<const Loop*, kMostLoops> batch;
   for (const Loop& l : list)
     if (&l != m && &l != n && &l != k) batch.push_back(&l);
-  kernels::Gemm g{.type = out.dtype(), .c_type = out.dtype()};
+  kernels::Gemm g{.type = c.in[0].dtype(), .c_type = out.dtype()};
+  g.by_leaves = by_leaves;
   g.m = m->size, g.a_m = m->a, g.c_m = m->out;
   g.n = n->size, g.b_n = n->b, g.c_n = n->out;
   g.k = k->size, g.a_k = k->a, g.b_k = k->b;
@@ -168,7 +224,7 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
   }
   if (outer == 0) g.epilogue = e;
   const Tensor &a = c.in[0], &b = c.in[1];
-  const int64_t item = size_of(out.dtype());
+  const int64_t item = size_of(g.type), out_item = size_of(g.c_type);
   std::array<int64_t, kMostLoops> at{};
   for (;;) {
     int64_t oa = 0, ob = 0, oc = 0;
@@ -181,7 +237,7 @@ bool LocalProduct::multiply(Compute& c, const Loops& list, const Tensor& out,
     }
     g.a = a.ptr<char>() + oa * item;
     g.b = b.ptr<char>() + ob * item;
-    g.c = out.mutable_ptr<char>() + oc * item;
+    g.c = out.mutable_ptr<char>() + oc * out_item;
     g.accumulate = again;
     c.run(g);
     size_t i = outer;

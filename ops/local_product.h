@@ -11,7 +11,8 @@
 namespace dtensor {
 
 // A LocalProduct is made once from a rule that has neither "..." nor groups. It
-// runs on parts of any sizes and strides.
+// runs on parts of any sizes and strides. In a reproducible run, and with an
+// output of type exact, it adds floats as docs/reproducible.md defines.
 class LocalProduct {
  public:
   // The operands are the rule's first two inputs, or its only one.
@@ -38,6 +39,7 @@ class LocalProduct {
   struct Loop {
     int64_t size, a, b, out;
     bool in_a, in_b, in_out;
+    bool summed() const { return !in_out; }
     bool same_operands(const Loop& o) const {
       return in_a == o.in_a && in_b == o.in_b && in_out == o.in_out;
     }
@@ -48,10 +50,10 @@ class LocalProduct {
   void one_operand(Compute& c) const;
   bool two_operands(Compute& c, const kernels::Epilogue&) const;
   // Fills the list. Returns false if a factor has size 0, so that there is
-  // nothing to add up.
+  // nothing to add up. `by_leaves`: each summed factor has a loop of its own.
   bool loops(const Tensor& a, const Tensor& b, const Tensor& out,
-             Loops& list) const;
-  bool multiply(Compute& c, const Loops&, const Tensor& out,
+             bool by_leaves, Loops& list) const;
+  bool multiply(Compute& c, const Loops&, const Tensor& out, bool by_leaves,
                 const kernels::Epilogue&) const;
 
   bool single_;
@@ -66,6 +68,7 @@ class LocalProduct {
   // first operand's order.
   std::vector<Place> places_;
   bool repeats_ = false;  // some factor occurs only in the output
+  int leaves_ = -1;  // the last contracted factor, which leaves divide; or none
 };
 
 }  // namespace dtensor

@@ -6,6 +6,7 @@
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/norm.h"
 #include "dtensor/ops/kernels/rows.h"
@@ -49,7 +50,7 @@ Shape batch_of(Shape x) {
 // cotangent of x from its other uses, which is added to dx.
 class NormBackward : public RuleOp {
  public:
-  NormBackward(bool layer, bool more)
+  NormBackward(bool layer, bool more, bool exact)
       : RuleOp(std::string(layer ? "layer_norm" : "rms_norm") +
                    (more ? "_backward_add" : "_backward"),
                more    ? layer ? "...n~,n,...,...,...n,...n->...n,n,n | "
@@ -59,7 +60,8 @@ class NormBackward : public RuleOp {
                        : "...n~,n,...,...n->...n,n | linear 3",
                {.differentiable = false}),
         layer_(layer),
-        more_(more) {}
+        more_(more),
+        exact_(exact) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -73,7 +75,8 @@ class NormBackward : public RuleOp {
     std::vector<DType> types(in.begin(), in.end());
     std::fill(&types[2], &types[dy()], in[0]);  // leaves out the statistics
     check_one_type(name(), types);
-    std::vector<DType> out(layer_ ? 3 : 2, kernels::stat_of(in[0]));
+    std::vector<DType> out(layer_ ? 3 : 2,
+                           exact_ ? DType::kExact : kernels::stat_of(in[0]));
     out[0] = in[0];
     return out;
   }
@@ -106,6 +109,7 @@ class NormBackward : public RuleOp {
     void* const dx = c.out[0].mutable_data();
     const kernels::NormBackward whole{
         .of = a,
+        .exact = exact_,
         .dx = axes ? nullptr : dx,
         .dgamma = c.out[1].mutable_data(),
         .dbeta = layer_ ? c.out[2].mutable_data() : nullptr};
@@ -127,13 +131,15 @@ class NormBackward : public RuleOp {
  private:
   size_t dy() const { return layer_ ? 4 : 3; }  // its index in the inputs
 
-  bool layer_, more_;
+  bool layer_, more_, exact_;
 };
 
-const Op& backward_op(bool layer, bool more) {
+const Op& backward_op(bool layer, bool more, bool exact = false) {
   static const NormBackward ops[] = {
-      {false, false}, {false, true}, {true, false}, {true, true}};
-  return ops[2 * layer + more];
+      {false, false, false}, {false, true, false}, {true, false, false},
+      {true, true, false},   {false, false, true}, {false, true, true},
+      {true, false, true},   {true, true, true}};
+  return ops[4 * exact + 2 * layer + more];
 }
 
 std::string name_of(bool layer, Of of) {
@@ -267,10 +273,12 @@ class Norm : public RuleOp {
       in.push_back(dy);
       if (more.defined()) in.push_back(more);
       const Assignment a = inherited(c);
-      back = apply(backward_op(layer_, more.defined()), in, c.attrs, &a);
+      back = apply(backward_op(layer_, more.defined(), reproducible(x.dtype())),
+                   in, c.attrs, &a);
     }
     for (DistTensor& d : back)
-      if (d.defined() && d.dtype() != x.dtype()) d = cast(d, x.dtype());
+      if (d.defined() && is_float(d.dtype()) && d.dtype() != x.dtype())
+        d = cast(d, x.dtype());
     if (of_ == Of::kSum) back.insert(back.begin(), DistTensor(back[0]));
     return back;
   }

@@ -38,10 +38,12 @@ class SplitGrad {
 
 // Reduces gradients that were kept partial to the layouts that grad() gives,
 // all in one exchange. There is one gradient for each input; an undefined one
-// counts as zeros. `wire_dtype`: see GradOptions. Gradients that have no other
-// owner are reduced in place, so move them in. Every rank of the mesh calls it.
+// counts as zeros. `wire_dtype`, `keep_exact`: see GradOptions. Gradients that
+// have no other owner are reduced in place, so move them in. Every rank of the
+// mesh calls it.
 std::vector<DistTensor> settle(TensorList inputs,
                                std::vector<DistTensor> gradients,
-                               std::optional<DType> wire_dtype = {});
+                               std::optional<DType> wire_dtype = {},
+                               bool keep_exact = false);
 
 }  // namespace dtensor

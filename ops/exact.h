@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums that do not depend on the mesh (RunOptions::reproducible).
+//
+// A sum that ranks may split is of type exact (placement/exact.h): its parts
+// add up to the same bits in any order. The gradients of weights are such sums
+// until they are reduced. No other sum of floats may be split.
+#pragma once
+#include "dtensor/dist_tensor.h"
+#include "dtensor/rank_context.h"
+
+namespace dtensor {
+
+// Whether this run adds values of this type reproducibly.
+inline bool reproducible(DType t) {
+  return is_float(t) && RankContext::current().reproducible;
+}
+
+// a + b. If one of them is exact, so is the sum.
+DistTensor add_cotangents(const DistTensor& a, const DistTensor& b);
+
+}  // namespace dtensor
