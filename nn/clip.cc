@@ -9,6 +9,7 @@
 #include "dtensor/autograd.h"
 #include "dtensor/local_part.h"
 #include "dtensor/nn/optimizer.h"
+#include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/reduce.h"
@@ -25,13 +26,14 @@ bool has_part(const Mesh& mesh) {
   return RankContext::current().coordinate_or_null(mesh) != nullptr;
 }
 
-// Reduces f64 scalars, from left to right.
-Tensor reduced(ReduceOp op, const std::vector<Tensor>& numbers) {
-  const Tensor result = Tensor::empty({}, DType::kF64);
+// Reduces tensors of the shape and type of a spec, from left to right.
+Tensor reduced(ReduceOp op, const std::vector<Tensor>& numbers,
+               const Spec* of) {
+  const Tensor result = Tensor::empty(of->shape(), of->dtype());
   std::vector<Operand> operands;
-  for (const Tensor& t : numbers) operands.push_back({t.data(), {}});
-  result.device().reduce(result.stream(), op, DType::kF64, {},
-                         result.mutable_data(), {}, operands, 1);
+  for (const Tensor& t : numbers) operands.push_back({t.data(), t.strides()});
+  result.device().reduce(result.stream(), op, of->dtype(), of->shape(),
+                         result.mutable_data(), result.strides(), operands, 1);
   return result;
 }
 
@@ -48,7 +50,9 @@ class Sums {
     auto group = std::find_if(groups_.begin(), groups_.end(),
                               [&](const auto& p) { return p.first == axes; });
     if (group == groups_.end())
-      group = groups_.insert(group, {axes, Tensor::full({}, DType::kF64, 0)});
+      group =
+          groups_.insert(group, {axes, Tensor::full(whole(mesh_)->shape(),
+                                                    whole(mesh_)->dtype(), 0)});
     if (!g.here()) return;
     RankContext& context = RankContext::current();
     const Coord& at = context.coordinate(mesh_);
@@ -59,15 +63,22 @@ class Sums {
     const Tensor part =
         (own == has ? g.local() : window(g.local(), has, own)).to_contiguous();
     if (part.numel() == 0) return;
-    kernels_of(*context.device)
-        .run(context.stream,
-             kernels::SumSquares{.type = part.dtype(),
-                                 .n = part.numel(),
-                                 .x = part.data(),
-                                 .sum = group->second.mutable_data()});
+    const Kernels& k = kernels_of(*context.device);
+    const Tensor& sum = group->second;
+    if (reproducible_)
+      k.run(context.stream, ExactSquares{.type = part.dtype(),
+                                         .n = part.numel(),
+                                         .x = part.data(),
+                                         .counts = sum.mutable_ptr<int64_t>()});
+    else
+      k.run(context.stream, kernels::SumSquares{.type = part.dtype(),
+                                                .n = part.numel(),
+                                                .x = part.data(),
+                                                .sum = sum.mutable_data()});
   }
 
-  // The sum over the whole mesh. Undefined on ranks outside the mesh.
+  // The sum over the whole mesh. Undefined on ranks outside the mesh. In a
+  // reproducible run, the counts of ExactSquares.
   Tensor total() const {
     if (!has_part(mesh_)) return {};
     std::vector<Tensor> parts;
@@ -75,15 +86,25 @@ class Sums {
       Layout layout;
       for (int a = 0; a < mesh_.num_axes(); ++a)
         if (axes >> a & 1) layout.partials.push_back({a, ReduceOp::kSum});
-      parts.push_back(
-          redistribute_local(sum, Spec::get(mesh_, {}, layout, DType::kF64),
-                             Spec::replicated(mesh_, {}, DType::kF64)));
+      for (int64_t n : sum.shape()) layout.dims.push_back(Dim(n));
+      parts.push_back(redistribute_local(
+          sum, Spec::get(mesh_, sum.shape(), layout, sum.dtype()),
+          whole(mesh_)));
     }
-    return reduced(ReduceOp::kSum, parts);
+    return reduced(ReduceOp::kSum, parts, whole(mesh_));
+  }
+  // The spec of total() on a mesh.
+  const Spec* whole(const Mesh& mesh) const {
+    return reproducible_
+               ? Spec::replicated(mesh, {ExactSquares::kCounts}, DType::kI64)
+               : Spec::replicated(mesh, {}, DType::kF64);
   }
 
  private:
+  using ExactSquares = kernels::ExactSquares;
+
   Mesh mesh_;
+  bool reproducible_ = RankContext::current().reproducible;
   std::vector<std::pair<AxisMask, Tensor>> groups_;
 };
 
@@ -147,18 +168,24 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm,
   for (const Sums& s : sums) {
     Tensor total = s.total();
     if (spread)
-      total =
-          redistribute_local(total, Spec::replicated(s.mesh(), {}, DType::kF64),
-                             Spec::replicated(all, {}, DType::kF64));
+      total = redistribute_local(total, s.whole(s.mesh()), s.whole(all));
     totals.push_back(total);
   }
   const GradNorm result{Tensor::empty({}, DType::kF64),
                         Tensor::empty({}, DType::kF64)};
-  Tensor sum = reduced(ReduceOp::kSum, totals);
+  const Spec* const number = Spec::replicated(all, {}, DType::kF64);
+  Tensor sum = totals.empty()
+                   ? Tensor::full({}, DType::kF64, 0)
+                   : reduced(ReduceOp::kSum, totals, sums[0].whole(all));
+  if (context.reproducible)
+    sum = Tensor::full({}, DType::kF64,
+                       context.dry_run || totals.empty()
+                           ? 0
+                           : kernels::sum_of_squares(sum.ptr<int64_t>()));
   if (grad_scale != 1)
-    sum =
-        reduced(ReduceOp::kProd,
-                {sum, Tensor::full({}, DType::kF64, grad_scale * grad_scale)});
+    sum = reduced(ReduceOp::kProd,
+                  {sum, Tensor::full({}, DType::kF64, grad_scale * grad_scale)},
+                  number);
   kernels_of(*context.device)
       .run(context.stream,
            kernels::Clip{.squares = sum.ptr<double>(),

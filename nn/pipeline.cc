@@ -10,6 +10,7 @@
 #include "dtensor/gather.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/split_grad.h"
 #include "dtensor/placement/error.h"
@@ -33,6 +34,11 @@ DistTensor sent(const DistTensor& x, const Spec* to) {
 }
 
 DistTensor only_spec(const Spec* spec) { return DistTensor::wrap({}, spec); }
+// The spec of the sum of a parameter's gradients (GradOptions::keep_exact).
+const Spec* sum_spec(const DistTensor& p) {
+  return reproducible(p.dtype()) ? p.grad_spec()->with(DType::kExact)
+                                 : p.grad_spec();
+}
 
 std::vector<SpecRef> specs_of(const std::vector<DistTensor>& list) {
   std::vector<SpecRef> specs;
@@ -346,8 +352,10 @@ class Pipeline::Run {
     if (sends_each())
       return {.bucket_bytes = options_.bucket_bytes,
               .wire_dtype = options_.wire_dtype,
+              .keep_exact = true,
               .add_arrived = std::move(sums)};
-    return {.keep_partial = true, .add_to = std::move(sums)};
+    return {
+        .keep_partial = true, .keep_exact = true, .add_to = std::move(sums)};
   }
 
   // Brings the summed gradients to their layouts and collects the result.
@@ -357,17 +365,20 @@ class Pipeline::Run {
       State& state = state_[s];
       if (is_on(of_.stages_[s].mesh)) {
         if (!sends_each())
-          state.sums =
-              settle(state.leaves, std::move(state.sums), options_.wire_dtype);
+          state.sums = settle(state.leaves, std::move(state.sums),
+                              options_.wire_dtype, true);
       } else {
         for (size_t k = 0; k < state.leaves.size(); ++k)
-          state.sums[k] = only_spec(state.leaves[k].grad_spec());
+          state.sums[k] = only_spec(sum_spec(state.leaves[k]));
       }
     }
     for (size_t s = 0; s < state_.size(); ++s)
       for (size_t k = 0; k < state_[s].borrowed.size(); ++k) give_back(s, k);
     for (size_t s = 0; s < state_.size(); ++s) {
       state_[s].sums.resize(of_.stages_[s].parameters.size());
+      for (size_t k = 0; k < state_[s].sums.size(); ++k)
+        state_[s].sums[k] =
+            settled(state_[s].sums[k], state_[s].leaves[k].dtype());
       result.grads.push_back(std::move(state_[s].sums));
     }
     const auto last = schedule_.stages() - 1;
@@ -396,7 +407,7 @@ class Pipeline::Run {
         DistTensor& sum = state_[o].sums[i];
         const DistTensor home = sent(g, p.grad_spec()->with(g.dtype()));
         home.impl()->part();
-        if (is_on(p.mesh())) sum = sum + home;
+        if (is_on(p.mesh())) sum = add_cotangents(sum, home);
       }
   }
 

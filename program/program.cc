@@ -72,7 +72,7 @@ struct Program::State {
   DeviceChoice device;
   int64_t ranks_per_gpu = 1;
   double timeout = 60;  // seconds
-  bool checksum = false, check = false;
+  bool checksum = false, check = false, reproducible = false;
   bool dry_run = false, explores = false;
   std::string explore_port;
   size_t own = 0;  // the index of the program's first own flag
@@ -437,6 +437,8 @@ void Program::State::add_rank_flags() {
                "compare the values that the ranks pass to from_global(), byte "
                "for byte, and the results of local_map() with one rank's, at "
                "each call");
+  s->flags.add("--reproducible", &s->reproducible,
+               "the same bits on every mesh, or an error (on the CPU)");
   s->flags.add("--cost", &s->cost, cost_help(), TextKind::kFile);
   s->flags.add("--flight", &s->flight,
                "write the last collectives of each rank to DIR/rank-N.json if "
@@ -608,6 +610,7 @@ RunOptions Program::run_options() const {
   o.checksum = state_->checksum;
   o.stop_on_signals = true;
   o.check = state_->check;
+  o.reproducible = state_->reproducible;
   o.report = [s = state_.get()](const RunReport& r) { s->report(r); };
   o.flight = state_->flight;
   o.trace = state_->trace;

@@ -46,6 +46,8 @@
 //                      prints which ranks waited for which
 //   --check            compare the values that the ranks pass to from_global(),
 //                      and local_map() with one rank
+//   --reproducible     the same bits on every mesh, or an error that says why
+//                      not (docs/reproducible.md)
 //   --dry-run          run one thread without data, and print what would be
 //                      sent, the peak memory and the time by the prices, or the
 //                      error that the real run would throw

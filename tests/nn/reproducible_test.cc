@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trainings with RunOptions::reproducible: every mesh gives the bits of one
+// rank.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "dtensor/io/checkpoint.h"
+#include "dtensor/nn/checkpoint.h"
+#include "dtensor/nn/models.h"
+#include "dtensor/nn/trainer.h"
+#include "dtensor/ops/contraction.h"
+#include "dtensor/ops/create.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/runtime.h"
+#include "tests/testing.h"
+
+namespace dtensor::nn {
+namespace {
+
+using testing::error_of;
+
+struct Case {
+  std::string model = "gpt", mesh = "dp=1";
+  DType dtype = DType::kF32;
+  int stage = 0;
+  int64_t micro_batches = 1, rows = 12, seq = 8, hidden = 24;
+  std::string text() const {
+    return fmt::format("{} on {}, {}, ZeRO {}, {} micro-batches of {} x {}",
+                       model, mesh, name(dtype), stage, micro_batches, rows,
+                       seq);
+  }
+};
+
+// The bits of losses, norms and parameters after some steps. With a folder, the
+// steps are those after its latest checkpoint, and another one is saved.
+std::vector<uint64_t> trained(const Case& c, int64_t steps = 3,
+                              bool reproducible = true,
+                              const std::string& folder = "") {
+  std::vector<uint64_t> bits;
+  const Mesh mesh = Mesh::parse(c.mesh);
+  RunOptions options;
+  options.world = mesh.num_ranks();
+  options.reproducible = reproducible;
+  const auto batches = [&](int64_t step) {
+    std::vector<int64_t> in, out;
+    for (int64_t i = 0; i < c.rows * c.seq; ++i) {
+      in.push_back((step * 7 + i * i + i / 3) % 17);
+      out.push_back((in.back() * 5 + 1) % 17);
+    }
+    return Batch{Tensor::from({c.rows, c.seq}, in.data()),
+                 Tensor::from({c.rows, c.seq}, out.data())};
+  };
+  run(options, [&](Runtime& rt) {
+    const ModelConfig config{.name = c.model,
+                             .layers = 2,
+                             .hidden = c.hidden,
+                             .heads = 3,
+                             .seq = c.seq,
+                             .vocab = 17,
+                             .dtype = c.dtype};
+    const auto model = make_model(
+        config, mesh, zero(default_plan(config, mesh), c.stage, "dp"));
+    Trainer trainer(*model, {.steps = 10,
+                             .lr = 0.01,
+                             .clip = 0.5,
+                             .micro_batches = c.micro_batches,
+                             .checkpoints = folder,
+                             .progress = false});
+    if (!folder.empty())
+      if (const auto latest = latest_checkpoint(folder)) trainer.load(*latest);
+    for (int64_t i = 0; i < steps; ++i) {
+      const StepResult r = trainer.step(batches);
+      if (rt.rank() != 0) continue;
+      bits.push_back(std::bit_cast<uint64_t>(r.loss));
+      bits.push_back(std::bit_cast<uint64_t>(r.grad_norm));
+    }
+    if (!folder.empty()) {
+      trainer.save();
+      finish_saves();
+    }
+    for (const NamedTensor& p : model->named_parameters()) {
+      const Tensor whole =
+          p.tensor.redistribute(rt.mesh({{"all", mesh.num_ranks()}}), {})
+              .local();
+      if (rt.rank() == 0)
+        for (int64_t i = 0; i < whole.numel(); ++i)
+          bits.push_back(std::bit_cast<uint64_t>(whole.at(i)));
+    }
+  });
+  return bits;
+}
+
+void expect_same(const Case& c, const std::vector<uint64_t>& want,
+                 int64_t steps = 3) {
+  const std::vector<uint64_t> got = trained(c, steps);
+  ASSERT_EQ(got.size(), want.size()) << c.text();
+  size_t differ = 0, first = 0;
+  for (size_t i = got.size(); i-- > 0;)
+    if (got[i] != want[i]) ++differ, first = i;
+  EXPECT_EQ(differ, 0u) << c.text() << ": of " << got.size()
+                        << " numbers, the first is " << first << ", "
+                        << std::bit_cast<double>(got[first]) << " and "
+                        << std::bit_cast<double>(want[first]);
+}
+
+TEST(Reproducible, TrainingsHaveTheBitsOfOneRank) {
+  for (const char* model : {"gpt", "llama"})
+    for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
+      Case c{.model = model, .dtype = t};
+      const std::vector<uint64_t> want = trained(c);
+      for (const auto& [mesh, stage] : {std::pair{"dp=2", 0},
+                                        {"dp=3", 1},
+                                        {"dp=5", 2},
+                                        {"dp=12", 0},
+                                        {"dp=4", 3},
+                                        {"fsdp=2,dp=2", 3}}) {
+        c.mesh = mesh;
+        c.stage = stage;
+        expect_same(c, want);
+      }
+    }
+}
+
+// Without the option, the first of these meshes changes a bit.
+TEST(Reproducible, OtherTrainingsHaveOtherBits) {
+  const Case one{}, three{.mesh = "dp=3"};
+  EXPECT_NE(trained(one, 3, false), trained(three, 3, false));
+}
+
+TEST(Reproducible, MicroBatchesChangeNoBitOfTheParameters) {
+  const auto parameters = [](std::vector<uint64_t> bits) {
+    // Losses are means of means, so the first numbers may differ.
+    for (size_t i = 0; i < 6; i += 2) bits[i] = 0;
+    return bits;
+  };
+  for (const char* model : {"gpt", "llama"}) {
+    Case c{.model = model, .rows = 16};
+    const std::vector<uint64_t> want = parameters(trained(c));
+    for (const auto& [mesh, most] : {std::pair{"dp=1", 0},
+                                     {"dp=2", 3},
+                                     {"dp=3", 3},
+                                     {"pp=2", 0},
+                                     {"pp=2,dp=2", 3}})
+      for (int64_t micros : {2, 8})
+        for (int stage = 0; stage <= most; ++stage) {
+          c.mesh = mesh;
+          c.micro_batches = micros;
+          c.stage = stage;
+          EXPECT_TRUE(parameters(trained(c)) == want) << c.text();
+        }
+  }
+}
+
+// The parts of a rank begin and end at leaves: 8 pieces of 128 tokens.
+TEST(Reproducible, SequencesMayBeSplitAtLeaves) {
+  for (const char* model : {"gpt", "llama"}) {
+    Case c{.model = model, .rows = 2, .seq = 1024};
+    const std::vector<uint64_t> want = trained(c, 2);
+    for (const char* mesh : {"cp=2", "cp=4", "dp=2,cp=2"}) {
+      c.mesh = mesh;
+      expect_same(c, want, 2);
+    }
+  }
+}
+
+TEST(Reproducible, ATrainingGoesOnOnAnotherMesh) {
+  const std::string folder = ::testing::TempDir() + "/reproducible";
+  std::filesystem::remove_all(folder);
+  Case c{.model = "llama"};
+  const std::vector<uint64_t> whole = trained(c, 4);
+  c.mesh = "dp=2";
+  c.stage = 3;
+  trained(c, 2, true, folder);
+  c.mesh = "dp=3";
+  c.stage = 1;
+  const std::vector<uint64_t> rest = trained(c, 2, true, folder);
+  // Without the losses and norms of the first two steps.
+  EXPECT_TRUE(std::vector(whole.begin() + 4, whole.end()) == rest);
+}
+
+TEST(Reproducible, SumsOfSeveralLeaves) {
+  for (const char* model : {"gpt", "llama"}) {
+    Case c{.model = model, .rows = 5, .seq = 300, .hidden = 300};
+    const std::vector<uint64_t> want = trained(c, 2);
+    for (const char* mesh : {"dp=2", "dp=3"}) {
+      c.mesh = mesh;
+      expect_same(c, want, 2);
+    }
+  }
+}
+
+// The error of a training on a mesh, which is the same on every rank.
+std::string refusal(const Case& c) {
+  return error_of([&] { trained(c, 1); });
+}
+
+TEST(Reproducible, RefusesWhatItCannotKeep) {
+  const auto expect = [](const Case& c, const char* text) {
+    const std::string e = refusal(c);
+    EXPECT_NE(e.find(text), std::string::npos) << c.text() << ": " << e;
+  };
+  expect({.mesh = "tp=3"}, "because the axis tp splits what it adds");
+  expect({.model = "llama", .mesh = "dp=2,tp=3"}, "the axis tp splits");
+  expect({.mesh = "cp=2"}, "rank 0 has the rows 0 to 2 of 8");
+  expect({.model = "mixtral"}, "experts] adds in an order that depends");
+  expect({.dtype = DType::kF64}, "f64");
+}
+
+TEST(Reproducible, RefusesPartialSumsOfFloats) {
+  RunOptions options;
+  options.world = 2;
+  options.reproducible = true;
+  run(options, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"dp", 2}});
+    const DistTensor part = DistTensor::from_local(
+        Tensor::full({3}, DType::kF32, 1), mesh, "P", {3});
+    EXPECT_NE(error_of([&] {
+                part.redistribute(mesh, {});
+              }).find("in an order that depends on the mesh"),
+              std::string::npos);
+    // 2 x 200 rows end inside the second leaf.
+    const DistTensor x = randn({400, 3}, mesh, {{"dp", Shard(0)}}),
+                     w = randn({2, 3}, mesh, {}).set_requires_grad();
+    EXPECT_NE(error_of([&] {
+                grad(sum(linear(x, w)), {w});
+              }).find("rank 0 has the rows 0 to 200 of 400"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
+                grad(sum(linear(x, w)), {w}, {.wire_dtype = DType::kBF16});
+              }).find("leave it out"),
+              std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::nn
