@@ -101,6 +101,8 @@ struct OpFacts {
   // True if the bits of a row may depend on how many rows a rank has. Refused
   // in reproducible runs.
   bool mixes_rows = false;
+  // True if gradient() takes exact cotangents (exact.h) and returns them.
+  bool passes_exact = false;
 
   bool saves_input(size_t i) const { return saved_inputs >> i & 1; }
   bool stores_output(size_t o) const { return stored_outputs >> o & 1; }

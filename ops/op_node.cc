@@ -90,6 +90,7 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
   }
   std::string_view name() const override { return op_.name(); }
   DType type_of(int output) const override {
+    if (op_.facts().passes_exact) return DType::kExact;
     return decision_->out[static_cast<size_t>(output)]->dtype();
   }
 

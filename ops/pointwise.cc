@@ -179,7 +179,8 @@ struct CastArgs {
 class Cast : public RuleOp {
  public:
   explicit Cast(std::string_view notes)
-      : RuleOp("cast", elementwise_rule(1, notes), {.saved_inputs = 0}) {}
+      : RuleOp("cast", elementwise_rule(1, notes),
+               {.saved_inputs = 0, .passes_exact = true}) {}
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs& attrs) const override {
     return {attrs.as<CastArgs>().to};
@@ -190,10 +191,12 @@ class Cast : public RuleOp {
                     y.strides(), x.dtype(), x.data(), x.strides());
   }
   InputGradients gradient(const GradientCall& g) const override {
-    // The cotangent of an exact sum is that of the sum, a float.
+    // The cotangent of an exact sum is that of the sum, a float. An exact
+    // cotangent is rounded where it ends.
     const DType from = g.decision->in[0]->dtype();
-    return {from == DType::kExact ? g.cotangents[0]
-                                  : cast(g.cotangents[0], from)};
+    const DistTensor& dy = g.cotangents[0];
+    const bool same = from == DType::kExact || dy.dtype() == DType::kExact;
+    return {same ? dy : cast(dy, from)};
   }
   std::vector<Sample> samples() const override {
     Sample s;

@@ -20,7 +20,8 @@ const internal::ArgsAccess& args_of(int index) {
 OpFacts facts_of(const fn::Function& f, int order) {
   const bool saves = order > 0 || !(f.linear() || f.affine());
   return {.differentiable = f.differentiable(),
-          .saved_inputs = saves ? OpFacts::kAll : 0};
+          .saved_inputs = saves ? OpFacts::kAll : 0,
+          .passes_exact = order == 0 && f.affine()};
 }
 
 // Computes f(x) for order 0. For orders 1 to 3 it takes (x, u) and computes

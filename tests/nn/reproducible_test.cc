@@ -3,6 +3,7 @@
 // rank.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
@@ -166,6 +167,41 @@ TEST(Reproducible, SequencesMayBeSplitAtLeaves) {
       c.mesh = mesh;
       expect_same(c, want, 2);
     }
+  }
+}
+
+// Draws what a mesh and a batch may be. With --gtest_shuffle and
+// --gtest_repeat=N, each repetition draws others.
+TEST(Reproducible, RandomCombinations) {
+  std::mt19937 random(
+      static_cast<uint32_t>(::testing::UnitTest::GetInstance()->random_seed()));
+  const auto below = [&](size_t n) { return random() % n; };
+  const auto one_of = [&](auto... x) {
+    const std::array all{x...};
+    return all[below(all.size())];
+  };
+  for (int i = 0; i < 25; ++i) {
+    Case c;
+    c.model = one_of("gpt", "llama", "qwen3", "gemma2");
+    c.dtype = one_of(DType::kF32, DType::kBF16, DType::kF16);
+    const bool split_sequence = below(4) == 0;
+    c.seq = split_sequence ? 512 : one_of(5, 8, 130, 128);
+    c.rows = split_sequence ? 2 : 4 * one_of(1, 2, 3, 5);
+    const std::vector<uint64_t> want = trained(c, 2);
+    int64_t dp = one_of(1, 2, 3, 5);
+    c.micro_batches = one_of(1, 2);
+    c.mesh = fmt::format("dp={}", dp);
+    if (split_sequence)
+      c.mesh += ",cp=2";
+    else if (below(3) == 0)
+      c.mesh = fmt::format("pp=2,dp={}", dp);
+    else if (below(2) == 0)
+      c.mesh += ",fsdp=2";
+    c.stage = one_of(0, 1, 2, 3);
+    std::vector<uint64_t> got = trained(c, 2);
+    if (c.micro_batches > 1)  // the losses are means of means
+      got[0] = want[0], got[2] = want[2];
+    EXPECT_TRUE(got == want) << c.text();
   }
 }
 
