@@ -18,7 +18,9 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
+#include "dtensor/scopes.h"
 #include "tests/testing.h"
 
 namespace dtensor::nn {
@@ -229,6 +231,34 @@ TEST(Reproducible, SumsOfSeveralLeaves) {
       expect_same(c, want, 2);
     }
   }
+}
+
+// The logits of a text, alone and among others.
+TEST(Reproducible, ATextHasTheSameLogitsInACrowd) {
+  RunOptions options;
+  options.reproducible = true;
+  for (DType t : {DType::kF32, DType::kBF16})
+    for (int64_t seq : {7, 150})
+      run(options, [&](Runtime& rt) {
+        const Mesh mesh = rt.mesh({{"dp", 1}});
+        const ModelConfig config{.name = "llama",
+                                 .layers = 2,
+                                 .hidden = 300,
+                                 .heads = 3,
+                                 .seq = seq,
+                                 .vocab = 17,
+                                 .dtype = t};
+        const auto model = make_model(config, mesh);
+        const NoGrad no_grad;
+        const DistTensor texts = randint(0, 17, {40, seq}, mesh);
+        const Tensor all = model->logits(texts).local();
+        for (const auto& [lo, hi] : {std::pair{0, 1}, {3, 4}, {10, 27}}) {
+          const Tensor some = model->logits(slice(texts, 0, lo, hi)).local();
+          const Tensor want = all.slice(0, lo, hi);
+          for (int64_t i = 0; i < some.numel(); ++i)
+            ASSERT_EQ(some.at(i), want.at(i)) << lo << " " << i;
+        }
+      });
 }
 
 // The error of a training on a mesh, which is the same on every rank.
