@@ -60,6 +60,32 @@ struct Exact {
   static constexpr int kWidth = 26;  // bits from one bin to the next
   // The lowest bin holds all floats below 2^-157; doubles have no lower one.
   static constexpr int kLowest = -7;
+  // Writes the values of n sums, rounded to floats.
+  static void values(const Exact* sums, int64_t n, float* to) {
+    constexpr int64_t kBlock = 16;
+    for (int64_t i = 0; i < n; i += kBlock, sums += kBlock, to += kBlock) {
+      const int64_t m = n - i < kBlock ? n - i : kBlock;
+      // Neighbours mostly have the same bins, so that one check does for all.
+      uint64_t differ = 0;
+      for (int64_t j = 0; j < m; ++j)
+        differ |= (std::bit_cast<uint64_t>(sums[j].high) ^
+                   std::bit_cast<uint64_t>(sums[0].high)) |
+                  (std::bit_cast<uint64_t>(sums[j].low) ^
+                   std::bit_cast<uint64_t>(sums[0].low));
+      const bool plain = sums[0].high != 0 && std::isfinite(sums[0].high) &&
+                         holds_word(sums[0].high) && holds_word(sums[0].low);
+      if (plain && !(differ & kExponent)) {
+        const double high = empty(sums[0].high), low = empty(sums[0].low);
+        for (int64_t j = 0; j < m; ++j)
+          to[j] =
+              static_cast<float>((sums[j].high - high) + (sums[j].low - low));
+      } else {
+        for (int64_t j = 0; j < m; ++j)
+          to[j] = static_cast<float>(sums[j].value());
+      }
+    }
+  }
+
   // For loops over vectors, which do the same as add(): a number of at least
   // this magnitude needs a higher bin than that of `word`.
   static double limit(double word) { return power(word) * 0x1p-27; }

@@ -263,8 +263,13 @@ void cast_exact(const Nest& nest, char** base, bool to_exact) {
   const int last = nest.loops() - 1;
   const int64_t n = nest.n(last), ds = nest.step(last, 0),
                 ss = nest.step(last, 1);
+  constexpr bool kFloat = std::is_same_v<T, float>;
+  const bool rows = kFloat && ds == sizeof(T) && ss == sizeof(Exact);
   nest.each(1, base, [&] {
-    if (to_exact)
+    if (rows && !to_exact)
+      Exact::values(reinterpret_cast<const Exact*>(base[1]), n,
+                    reinterpret_cast<float*>(base[0]));
+    else if (to_exact)
       for (int64_t i = 0; i < n; ++i)
         store(base[0] + i * ds,
               Exact(convert<double>(load<T>(base[1] + i * ss))));

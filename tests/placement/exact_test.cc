@@ -77,6 +77,21 @@ TEST(Exact, LosesAtMostTheStatedPartOfEachNumber) {
   }
 }
 
+TEST(Exact, ValuesOfManyAreThoseOfEach) {
+  std::mt19937_64 random(4);
+  for (int run = 0; run < 200; ++run) {
+    std::vector<Exact> sums(random() % 70);
+    for (Exact& s : sums)
+      for (uint64_t i = random() % 4; i > 0; --i)
+        s.add(sample(random, run % 3 ? 0 : static_cast<int>(random() % 5)));
+    if (run % 5 == 0 && !sums.empty()) sums[0].add(kInf);
+    std::vector<float> got(sums.size());
+    Exact::values(sums.data(), std::ssize(sums), got.data());
+    for (size_t i = 0; i < sums.size(); ++i)
+      EXPECT_EQ(got[i], static_cast<float>(sums[i].value()));
+  }
+}
+
 TEST(Exact, AddsWhatCancels) {
   Exact sum(1e30);
   sum.add(3.0);
