@@ -20,23 +20,28 @@ class ExactTile {
  public:
   static constexpr int64_t kWidth = 4 * V::n, kTile = kRows * kWidth;
 
-  // Reads or writes rows of c.
-  void load_from(Mat<Exact> c, int64_t rows, int64_t columns) {
+  // Reads rows of c; sums of nothing if c.p is null.
+  void load_from(Mat<const Exact> c, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < kWidth; i += V::n) {
-        const Exact* const from = c.p + r * c.row + i * c.col;
         const int64_t at = r * kWidth + i, left = columns - i;
-        if (c.col == 1 && left >= V::n) {
+        V high(0), low(0);
+        if (c.p != nullptr && c.col == 1 && left >= V::n) {
+          const Exact* const from = c.p + r * c.row + i;
           const V x = load(&from->high), y = load(&from[V::n / 2].high);
-          store(high_ + at, shuffled(x, y, 2 * lane_numbers<double>()));
-          store(low_ + at, shuffled(x, y, 2 * lane_numbers<double>() + 1));
-        } else {
+          high = shuffled(x, y, 2 * lane_numbers<double>());
+          low = shuffled(x, y, 2 * lane_numbers<double>() + 1);
+        } else if (c.p != nullptr || left < V::n) {
           // A column beyond the last gets any sum that fits its zeros.
           for (int64_t q = 0; q < V::n; ++q) {
-            const Exact x = q < left ? from[q * c.col] : Exact(1);
-            high_[at + q] = x.high, low_[at + q] = x.low;
+            const Exact x = q >= left ? Exact(1)
+                            : c.p     ? c.p[r * c.row + (i + q) * c.col]
+                                      : Exact();
+            high.v[q] = x.high, low.v[q] = x.low;
           }
         }
+        store(high_ + at, high);
+        store(low_ + at, low);
       }
   }
   void store_to(Mat<Exact> c, int64_t rows, int64_t columns) const {
@@ -59,13 +64,15 @@ class ExactTile {
   }
 
   // Adds `count` tiles of numbers to the sums of the first rows.
-  void add(int64_t rows, int64_t count, const float* numbers) {
+  template <int64_t count>
+  void add(int64_t rows, const float* numbers) {
     for (int64_t at = 0; at < rows * kWidth; at += kWidth) {
       alignas(64) float largest[kWidth];
 #pragma GCC unroll 2
       for (int64_t i = 0; i < kWidth; i += Vec<float>::n) {
         using Bits = typename Raw<float>::mask;
         Bits most{};  // numbers that are not negative compare as integers do
+#pragma GCC unroll 4
         for (int64_t q = 0; q < count; ++q) {
           const auto x = (Bits)abs(load(numbers + q * kTile + at + i)).v;
           most = x > most ? x : most;
@@ -86,7 +93,7 @@ class ExactTile {
         for (int i = 0; i < 4; ++i) {
           const int64_t to = at + i * V::n;
           V high = load(high_ + to), low = load(low_ + to);
-          deposit(from + i * V::n, count, high, low);
+          deposit<count>(from + i * V::n, high, low);
           store(high_ + to, high);
           store(low_ + to, low);
         }
@@ -96,7 +103,7 @@ class ExactTile {
           V high = load(high_ + to), low = load(low_ + to);
           raise(all[i], high, low);
           const V first_high = high, first_low = low;
-          deposit(from + i * V::n, count, high, low);
+          deposit<count>(from + i * V::n, high, low);
           const I some = first_high != V(0);  // zeros make no sum
           store(high_ + to, select(some, high, first_high));
           store(low_ + to, select(some, low, first_low));
@@ -144,7 +151,9 @@ class ExactTile {
     word = word + of_bits(bits(x) | 1);
     return word - before;
   }
-  static void deposit(const float* numbers, int64_t count, V& high, V& low) {
+  template <int64_t count>
+  static void deposit(const float* numbers, V& high, V& low) {
+#pragma GCC unroll 4
     for (int64_t q = 0; q < count; ++q) {
       const V x = widened(numbers + q * kTile);
       deposit(low, x - deposit(high, x));

@@ -26,7 +26,7 @@ constexpr int kRows = kVecBytes == 64 ? 14 : 6;
 template <class T>
 constexpr int64_t kColumns = 2 * Vec<T>::n;
 template <class T>
-constexpr int64_t kTile = kRows* kColumns<T>;  // elements
+constexpr int64_t kTile = kColumns<T>* kRows;  // elements
 
 // The leaves that a tile adds while its sums stay in the first-level cache, and
 // a panel of b in the second-level cache.
@@ -38,19 +38,29 @@ constexpr int64_t kMostColumns = 2048;
 // Up to this many rows, b is read where it lies if it can be: packing takes as
 // long as several rows of the product.
 constexpr int64_t kFew = 2 * kRows;
+// The columns of a, or rows of b, that are packed at a time if they are few.
+constexpr int64_t kStep = 16;
+// The elements between two packed rows of a. Without them, the tiles of usual
+// sizes would be a multiple of 4 KiB apart, and share few lines of the cache.
+constexpr int64_t kPad = 17;
 // Up to this many elements of b, SmallProduct is faster.
 constexpr int64_t kSmall = 1 << 15;
 
 // Computes a leaf of R x kColumns elements. a has the R elements of each k in
 // order, and b the kColumns elements of each k, b_row apart. Then adds it to
 // the `merges` tiles before `to`, from the last to the first. The result lies
-// where the first of these tiles was, or at `to`.
+// where the first of these tiles was, or at `to`. If the leaf has begun, its
+// sums so far lie there.
 template <class T, int R>
-void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges) {
+void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges,
+          bool begun) {
   using V = Vec<T>;
   V sum[R][2];
 #pragma GCC unroll 14
-  for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = V(0);
+  for (int r = 0; r < R; ++r) {
+    sum[r][0] = begun ? load(to + r * kColumns<T>) : V(0);
+    sum[r][1] = begun ? load(to + r * kColumns<T> + V::n) : V(0);
+  }
   for (; k > 0; --k, a += R, b += b_row) {
     const V x = in_register(load(b)), y = in_register(load(b + V::n));
     __builtin_prefetch(a + 16 * R);
@@ -85,7 +95,7 @@ void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges) {
 }
 // leaf() by R - 1.
 template <class T>
-using Leaf = void (*)(int64_t, const T*, const T*, int64_t, T*, int);
+using Leaf = void (*)(int64_t, const T*, const T*, int64_t, T*, int, bool);
 template <class T>
 constexpr auto kLeaves = []<size_t... I>(std::index_sequence<I...>) {
   return std::array<Leaf<T>, kRows>{leaf<T, static_cast<int>(I + 1)>...};
@@ -102,6 +112,7 @@ void pack(int64_t m, int64_t k, Mat<const T> from, T* to, int64_t width,
     for (int64_t p = 0; p < k; ++p)
       for (int64_t i = 0; i < width; i += V::n) {
         const T* const x = from.p + p * from.col + i;
+        __builtin_prefetch(x + 16 * from.col);
         T* const y = to + p * width + i;
         if (i + V::n <= m)
           store(y, load(x));
@@ -150,14 +161,14 @@ template <class T, class F>
 void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
            F&& tile) {
   constexpr int64_t kWidth = kColumns<T>;
-  T* const rows_of_a = scratch<T>(kScratchPackA, m * k);
+  T* const rows_of_a = scratch<T>(kScratchPackA, m * (k + kPad));
   // Reads memory in order: a few columns of a at a time if they lie there.
-  const int64_t step = a.row == 1 ? 16 : k;
+  const int64_t step = a.row == 1 ? kStep : k;
   for (int64_t p = 0; p < k; p += step)
     in_parts(m, kRows, [&](int64_t i, int64_t end) {
       pack(end - i, std::min(step, k - p),
            {a.p + i * a.row + p * a.col, a.row, a.col},
-           rows_of_a + i * k + p * (end - i), end - i);
+           rows_of_a + i * (k + kPad) + p * (end - i), end - i);
     });
   const bool one = m <= kRows;
   T* const panel = scratch<T>(kScratchPackB, (one ? kLeaf : k) * kWidth);
@@ -170,11 +181,22 @@ void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
         const int64_t begin = g * kLeaf, length = std::min(kLeaf, k - begin);
         const T* const at = b.p + begin * b.row + j * b.col;
         T* const packed = one ? panel : panel + begin * kWidth;
-        if (i == 0 && !in_place)
-          pack(columns, length, {at, b.col, b.row}, packed, kWidth,
-               one ? kLeaf : 0);
-        compute(length, rows_of_a + i * k + begin * (end - i),
-                in_place ? at : packed, in_place ? b.row : kWidth, to, merges);
+        const int64_t rows = end - i, step = one && rows <= 4 ? kStep : kLeaf;
+        for (int64_t p = 0; p < length; p += step) {
+          const int64_t count = std::min(step, length - p);
+          const Mat<const T> from{at + p * b.row, b.row, b.col};
+          T* const copy = packed + p * kWidth;
+          // Later elements of b arrive meanwhile, also those of its next rows.
+          const int64_t ahead = !one ? 0
+                                : begin + p + kLeaf < k
+                                    ? kLeaf
+                                    : kWidth * b.col + kLeaf - k;
+          if (i == 0 && !in_place)
+            pack(columns, count, from.transposed(), copy, kWidth, ahead);
+          compute(count, rows_of_a + i * (k + kPad) + (begin + p) * rows,
+                  in_place ? from.p : copy, in_place ? b.row : kWidth, to,
+                  p + count == length ? merges : 0, p > 0);
+        }
       });
     });
   }
@@ -294,12 +316,17 @@ template void leaf_gemm<double>(int64_t, int64_t, int64_t, Mat<const double>,
                                 Mat<const double>, Mat<double>, bool);
 
 void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
-                     Mat<const float> b, Mat<Exact> c) {
-  if (m == 0 || n == 0 || k == 0) return;
+                     Mat<const float> b, Mat<Exact> c, bool accumulate) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    for (int64_t i = 0; i < m && !accumulate; ++i)
+      for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = Exact();
+    return;
+  }
   in_blocks<float, Exact>(
       m, n, k, a, b, c,
-      [k](int64_t m, int64_t n, Mat<const float> a, Mat<const float> b,
-          Mat<Exact> c) {
+      [k, accumulate](int64_t m, int64_t n, Mat<const float> a,
+                      Mat<const float> b, Mat<Exact> c) {
         constexpr int64_t kMost = kMostLeaves * kLeaf;
         using Tile = ExactTile<kRows>;
         static_assert(Tile::kTile == kTile<float>);
@@ -308,6 +335,7 @@ void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
         alignas(64) float numbers[kAtOnce * kTile<float>];
         for (int64_t p = 0; p < k; p += kMost) {
           const int64_t length = std::min(kMost, k - p);
+          const bool begun = accumulate || p > 0;
           tiles<float>(
               m, n, length, {a.p + p * a.col, a.row, a.col},
               {b.p + p * b.row, b.row, b.col},
@@ -324,8 +352,14 @@ void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
                           __builtin_prefetch(to.p + r * to.row + x, 1);
                     leaf(g + q, numbers + q * kTile<float>, 0);
                   }
-                  if (g == 0) sums.load_from(to, rows, columns);
-                  sums.add(rows, count, numbers);
+                  if (g == 0)
+                    sums.load_from({begun ? to.p : nullptr, to.row, to.col},
+                                   rows, columns);
+                  if (count == kAtOnce)
+                    sums.add<kAtOnce>(rows, numbers);
+                  else
+                    for (int64_t q = 0; q < count; ++q)
+                      sums.add<1>(rows, numbers + q * kTile<float>);
                 }
                 sums.store_to(to, rows, columns);
               });

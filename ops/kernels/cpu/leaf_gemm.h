@@ -22,8 +22,8 @@ template <class T>
 void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                Mat<T> c, bool accumulate);
 
-// Adds each leaf to c[m,n].
+// c[m,n] = the exact sum of each leaf's value, or c += with `accumulate`.
 void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
-                     Mat<const float> b, Mat<Exact> c);
+                     Mat<const float> b, Mat<Exact> c, bool accumulate = true);
 
 }  // namespace dtensor::kernels::cpu

@@ -184,7 +184,7 @@ void add_leaves(int64_t m, int64_t n, int64_t k, Mat<const float> a,
             leaf(a, b, i, j, g * 128, std::min(k, g * 128 + 128))));
 }
 
-// `before`: to sums of other numbers, of all magnitudes.
+// `before`: adds to sums of other numbers, of all magnitudes.
 void expect_exact(const Case& t, bool before = false) {
   const auto a = Matrix<float>(t.m, t.k, t.a).random(1, t.scale);
   const auto b = Matrix<float>(t.k, t.n, t.b).random(2);
@@ -193,8 +193,12 @@ void expect_exact(const Case& t, bool before = false) {
     for (size_t i = 0; i < c.values.size(); i += 2)
       c.values[i].add(std::ldexp(1.25, static_cast<int>(i % 199) - 99));
   auto want = c;
+  if (!before) {
+    for (int64_t i = 0; i < t.m; ++i)
+      for (int64_t j = 0; j < t.n; ++j) c.at(i, j) = Exact(7);
+  }
   add_leaves(t.m, t.n, t.k, a.read(), b.read(), want.mat());
-  leaf_gemm_exact(t.m, t.n, t.k, a.read(), b.read(), c.mat());
+  leaf_gemm_exact(t.m, t.n, t.k, a.read(), b.read(), c.mat(), before);
   for (size_t i = 0; i < c.values.size(); ++i)
     ASSERT_TRUE(same(c.values[i], want.values[i]))
         << c.values[i].value() << " instead of " << want.values[i].value()
