@@ -105,13 +105,8 @@ void normalized(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
 
 template <class T>
 void clear(int64_t m, int64_t n, Mat<T> c) {
-  if (c.row == 1 && c.col != 1) return clear(n, m, c.transposed());
   for (int64_t i = 0; i < m; ++i)
-    if (c.col == 1)
-      std::memset(static_cast<void*>(c.p + i * c.row), 0,
-                  static_cast<size_t>(n) * sizeof(T));
-    else
-      for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = T();
+    for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = T();
 }
 
 }  // namespace
@@ -337,12 +332,11 @@ template <class T>
 void exact_leaves(const FoldedGemm& f) {
   for_each<T, Exact>(f, [](int64_t m, int64_t n, int64_t k, Mat<const T> a,
                            Mat<const T> b, Mat<Exact> c, bool accumulate) {
-    if (!accumulate) clear(m, n, c);
     if constexpr (std::is_same_v<T, float>)
-      leaf_gemm_exact(m, n, k, a, b, c);
+      leaf_gemm_exact(m, n, k, a, b, c, accumulate);
     else
       leaf_gemm_exact(m, n, k, widened(kScratchRows, m, k, a),
-                      widened(kScratchTable, k, n, b), c);
+                      widened(kScratchTable, k, n, b), c, accumulate);
   });
 }
 
