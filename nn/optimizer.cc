@@ -440,19 +440,57 @@ void Optimizer::update_by_operators(const std::vector<DistTensor>& grads,
            "(in a Trainer, leave cuda_graph out), or use SGD or AdamW");
   const NoGrad no_grad;
   if (!options.skip) ++steps_;
+  // Updates to come, the parts that they change, the tensors to write to, and
+  // the versions of all that they may not write to.
+  std::vector<ParameterUpdate> updates;
+  std::vector<Tensor> parts;
+  std::vector<std::vector<DistTensor>> old;
+  std::vector<uint64_t> given;
+  const auto seen = [&](size_t k) {
+    return versions(old[k]) + versions({grads[updates[k].index]});
+  };
+  const auto run = [&] {
+    if (updates.empty()) return;
+    for (size_t k = 0; k < updates.size(); ++k) given.push_back(seen(k));
+    std::vector<DistTensor> values = update_all(updates);
+    DT_CHECK(values.size() == updates.size(), "optimizer",
+             "update_all() returned {} for {}; return one value for each",
+             quantity(std::ssize(values), "value", "values"),
+             quantity(std::ssize(updates), "parameter", "parameters"));
+    for (size_t k = 0; k < updates.size(); ++k) {
+      ParameterUpdate& u = updates[k];
+      Slot& slot = slots_[u.index];
+      DT_CHECK(given[k] == seen(k), "optimizer",
+               "the update of {} wrote to its arguments in place; return new "
+               "tensors, as in p - g * lr, so that a step can be skipped",
+               slot.name);
+      std::vector<DistTensor> now = {std::exchange(values[k], {})};
+      for (const NamedTensor& s : u.states) now.push_back(s.tensor);
+      const size_t index = u.index;
+      u = {};
+      const uint64_t before = parts[k].storage()->version();
+      replace(slot.name, old[k], std::move(now), options.skip);
+      if (slot.master.defined() && !options.skip)
+        parts[k].copy_from(
+            converted(slot.master.local(), parameters_[index].dtype()));
+      slot.version += parts[k].storage()->version() - before;
+    }
+    updates.clear(), parts.clear(), old.clear(), given.clear();
+  };
   for (size_t i = 0; i < grads.size(); ++i) {
     Slot& slot = slots_[i];
     const DistTensor& p = parameters_[i];
     const int64_t step = slot.step + 1;
     if (!options.skip) slot.step = step;
     if (!p.here()) continue;
-    const Tensor part = updated_part(p);
-    refresh_master(slot, p, part);
+    parts.push_back(updated_part(p));
+    refresh_master(slot, p, parts.back());
     ParameterUpdate u{.parameter = value_of(p, slot.master),
                       .gradient = grads[i].detach(),
                       .lr = options.lr * slot.lr_scale,
                       .weight_decay = slot.weight_decay,
                       .step = step,
+                      .index = i,
                       .states = {}};
     const DType type = u.parameter.dtype();
     u.gradient = cast(u.gradient, type);
@@ -461,25 +499,15 @@ void Optimizer::update_by_operators(const std::vector<DistTensor>& grads,
       u.gradient = u.gradient *
                    DistTensor::wrap(converted(options.clip, type).reshape({}),
                                     Spec::replicated(p.mesh(), {}, type));
-    for (const auto& [name, value] : slot.states)
+    old.push_back({u.parameter});
+    for (const auto& [name, value] : slot.states) {
       u.states.push_back({name, value.detach()});
-    // The tensors to write to, and their new values.
-    std::vector<DistTensor> old = {u.parameter}, now;
-    for (const NamedTensor& s : slot.states) old.push_back(s.tensor);
-    const uint64_t given = versions(old) + versions({grads[i]});
-    now.push_back(update(u));
-    for (const NamedTensor& s : u.states) now.push_back(s.tensor);
-    DT_CHECK(given == versions(old) + versions({grads[i]}), "optimizer",
-             "the update of {} wrote to its arguments in place; return new "
-             "tensors, as in p - g * lr, so that a step can be skipped",
-             slot.name);
-    u = {};
-    const uint64_t before = part.storage()->version();
-    replace(slot.name, old, std::move(now), options.skip);
-    if (slot.master.defined() && !options.skip)
-      part.copy_from(converted(slot.master.local(), p.dtype()));
-    slot.version += part.storage()->version() - before;
+      old.back().push_back(value);
+    }
+    updates.push_back(std::move(u));
+    if (!together()) run();
   }
+  run();
 }
 
 void Optimizer::refresh_master(Slot& slot, const DistTensor& p,

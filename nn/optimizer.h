@@ -60,6 +60,7 @@ struct ParameterUpdate {
   DistTensor gradient;      // times UpdateOptions::grad_scale and clip
   double lr, weight_decay;  // those of the parameter's group
   int64_t step;             // 1 in the first update
+  size_t index;             // of the parameter in Optimizer::parameters()
   std::vector<NamedTensor> states;
 
   // The state of this name. Assign a tensor to it to change the state. Throws
@@ -89,13 +90,12 @@ class Optimizer {
   // that rows[i] lists: distinct ids, i64 [u], replicated. It is [u, h], and
   // has the spec rows_spec(parameter i, u). A UsedRows (ops/data_shapes.h) has
   // both. Ids outside of [0, v) select nothing. Only the rows are read, written
-  // and, if ranks hold more than the part that they update, gathered. (A part
-  // whose rows are not contiguous is copied.) Other rows keep their values and
-  // state, as in torch.optim.SparseAdam: their moments, momentum and weights do
-  // not decay. (In torch, SGD's momentum goes on moving the rows of earlier
-  // updates.) The bias correction of AdamW counts the parameter's updates, not
-  // the row's. The rows get the usual update; SparseAdam's has no weight decay,
-  // and adds eps to sqrt(v) before the bias correction of v.
+  // and, if ranks hold more than the part that they update, gathered. Other
+  // rows keep their values and state, as in torch.optim.SparseAdam: their
+  // moments, momentum and weights do not decay. The bias correction of AdamW
+  // counts the parameter's updates, not the row's. The rows get the usual
+  // update; SparseAdam's has no weight decay, and adds eps to sqrt(v) before
+  // the bias correction of v.
   //
   // In a graph's step (dtensor/graph.h), each replay is one update: it
   // increments the step count and uses the rate of set_replay_lr(), or
@@ -110,8 +110,8 @@ class Optimizer {
   bool by_operators() const { return by_operators_; }
   // The parameters, group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
-  // The number of updates so far, without those that UpdateOptions::skip
-  // skipped. load_state() sets it to the largest "step" in the state.
+  // The updates so far that were not skipped. load_state() sets this to the
+  // largest "step" in the state.
   int64_t steps() const { return steps_; }
 
   // The state that the next update depends on besides the parameters: for each
@@ -130,7 +130,6 @@ class Optimizer {
  protected:
   // Throws Error unless 0 <= value < below.
   static void check_option(std::string_view name, double value, double below);
-
   // ---- For a class whose update is written with operators ----
 
   // Returns a parameter's states with their initial values, given its value as
@@ -149,6 +148,10 @@ class Optimizer {
   // Error if a value has another shape or mesh than the old one, or another
   // kind of type.
   virtual DistTensor update(ParameterUpdate&);
+  // If together(), a step calls update_all() once, for all parameters on whose
+  // meshes this rank is. It returns what update() does, for each of them.
+  virtual bool together() const { return false; }
+  virtual std::vector<DistTensor> update_all(std::span<ParameterUpdate>);
 
   // ---- For a class with a kernel ----
 
@@ -237,11 +240,10 @@ GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0,
 double global_norm(const std::vector<DistTensor>& grads);
 
 // The factor that limits the norm of the gradients to max_norm: min(1, max_norm
-// / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_. If max_norm is 0, the
-// factor is 1. Otherwise a NaN norm gives NaN, which then makes every gradient
-// NaN on every rank. With error_if_nonfinite it throws Error for a norm that is
-// NaN or infinite: on all ranks of the gradients' meshes, since their norm is
-// the same. REQUIRES: max_norm >= 0.
+// / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_; 1 if max_norm is 0.
+// Otherwise a NaN norm gives NaN, and then NaN gradients on every rank. With
+// error_if_nonfinite, throws Error for a norm that is NaN or infinite, on all
+// ranks of the gradients' meshes. REQUIRES: max_norm >= 0.
 double clip_scale(double norm, double max_norm,
                   bool error_if_nonfinite = false);
 

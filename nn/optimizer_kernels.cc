@@ -26,6 +26,12 @@ DistTensor Optimizer::update(ParameterUpdate&) {
        "update(); override it, or call the constructor for a kernel");
 }
 
+std::vector<DistTensor> Optimizer::update_all(std::span<ParameterUpdate> all) {
+  std::vector<DistTensor> values;
+  for (ParameterUpdate& u : all) values.push_back(update(u));
+  return values;
+}
+
 void Optimizer::update_parts(const Parts&) {
   fail("optimizer",
        "a class of optimizers was made for a kernel, but does not override "

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -247,6 +248,65 @@ TEST(OwnOptimizer, RanksOutsideOfAMeshTakeNoPart) {
     own.step({all[0].detach(), all[1].detach()}, {.lr = 0.25});
     for (const DistTensor& p : all)
       EXPECT_EQ(p.here() ? values(p) : Values(3, 0.75), Values(3, 0.75));
+  });
+}
+
+// Adds the mean of all gradients to each parameter that is here.
+class Together : public Optimizer {
+ public:
+  explicit Together(const ParameterGroups& p)
+      : Optimizer(p, 0, [](const DistTensor& x) -> Named {
+          return {{"seen", zeros_like(x)}};
+        }) {}
+  std::vector<std::vector<size_t>> calls;
+  bool forget = false;
+
+ private:
+  bool together() const override { return true; }
+  std::vector<DistTensor> update_all(std::span<ParameterUpdate> all) override {
+    calls.emplace_back();
+    DistTensor sum = all[0].gradient;
+    for (ParameterUpdate& u : all) {
+      calls.back().push_back(u.index);
+      u.state("seen") = u.gradient;
+      if (u.index != all[0].index) sum = sum + u.gradient;
+    }
+    std::vector<DistTensor> values;
+    for (const ParameterUpdate& u : all)
+      values.push_back(u.parameter +
+                       sum * (1 / static_cast<double>(all.size())));
+    if (forget) values.pop_back();
+    return values;
+  }
+};
+
+TEST(OwnOptimizer, UpdatesMayBeMadeTogether) {
+  const Mesh a = Mesh::parse("a=2"), b = Mesh::parse("a=2 of ranks 2,3");
+  run(4, [&](Runtime& rt) {
+    std::vector<DistTensor> all, grads;
+    for (const Mesh& mesh : {a, b, b}) {
+      all.push_back(ones({3}, mesh, "S0", DType::kF64).as_parameter());
+      grads.push_back(
+          full({3}, static_cast<double>(all.size()), mesh, "S0", DType::kF64));
+    }
+    Together own(all);
+    own.step(grads, {.skip = true});
+    own.step(grads, {});
+    const std::vector<size_t> here =
+        rt.rank() < 2 ? std::vector<size_t>{0} : std::vector<size_t>{1, 2};
+    EXPECT_EQ(own.calls, (std::vector<std::vector<size_t>>{here, here}));
+    for (const size_t i : here) {
+      EXPECT_EQ(values(all[i]), Values(3, i == 0 ? 2 : 3.5));
+      EXPECT_EQ(values(own.state()[2 * i].value),
+                Values(3, static_cast<double>(i + 1)));
+    }
+    own.forget = true;
+    EXPECT_EQ(error_of([&] { own.step(grads, {}); }),
+              rt.rank() < 2
+                  ? "[optimizer] update_all() returned 0 values for 1 "
+                    "parameter; return one value for each"
+                  : "[optimizer] update_all() returned 1 value for 2 "
+                    "parameters; return one value for each");
   });
 }
 
