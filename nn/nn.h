@@ -7,6 +7,7 @@
 #include "dtensor/nn/grad_scaler.h"
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/layers.h"
+#include "dtensor/nn/matrix_optimizers.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/module.h"
 #include "dtensor/nn/optimizer.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each optimizer makes torch's updates in every layout. optimizers.json has
 // torch's numbers; tools/optimizer_goldens.py says how they come about.
-#include "dtensor/nn/optimizers.h"
+#include "dtensor/nn/matrix_optimizers.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/nn/models.h"
-#include "dtensor/nn/optimizers.h"
+#include "dtensor/nn/matrix_optimizers.h"
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
