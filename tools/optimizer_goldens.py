@@ -39,6 +39,7 @@ CASES = [
                               adjust_lr_fn="match_rms_adamw")),
     ("shampoo", "Shampoo", dict(lr=0.1)),
     ("shampoo_all", "Shampoo", dict(lr=0.1, momentum=0.8, weight_decay=0.1, epsilon=0.01)),
+    ("shampoo_rare", "Shampoo", dict(lr=0.1, epsilon=1, update_freq=3)),
 ]
 
 
@@ -62,9 +63,11 @@ class Lion(torch.optim.Optimizer):
 class Shampoo(torch.optim.Optimizer):
     """Algorithm 1 of Gupta, Koren and Singer, arXiv 1802.09568."""
 
-    def __init__(self, params, lr=0.1, momentum=0.0, weight_decay=0.0, epsilon=1e-4):
+    def __init__(self, params, lr=0.1, momentum=0.0, weight_decay=0.0, epsilon=1e-4,
+                 update_freq=1):
         super().__init__(params, dict(lr=lr, momentum=momentum, epsilon=epsilon,
-                                      weight_decay=weight_decay))
+                                      weight_decay=weight_decay, update_freq=update_freq))
+        self.steps = 0
 
     @torch.no_grad()
     def step(self):
@@ -79,11 +82,18 @@ class Shampoo(torch.optim.Optimizer):
                     s.setdefault(name, group["epsilon"] * torch.eye(p.size(i), dtype=p.dtype))
                 s["left"] += g @ g.T
                 s["right"] += g.T @ g
-                way = root(s["left"]) @ g @ root(s["right"])
+                if self.steps % group["update_freq"] == 0:
+                    roots = [root(s["left"]), root(s["right"])]
+                    if group["update_freq"] > 1:
+                        s["left_root"], s["right_root"] = roots
+                else:
+                    roots = [s["left_root"], s["right_root"]]
+                way = roots[0] @ g @ roots[1]
                 if group["momentum"]:
                     b = s.setdefault("momentum_buffer", torch.zeros_like(p))
                     way = b.mul_(group["momentum"]).add_(way)
                 p.sub_(group["lr"] * way)
+        self.steps += 1
 
 
 def in_f64(function):

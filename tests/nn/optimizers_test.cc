@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each optimizer makes torch's updates in every layout. optimizers.json has
 // torch's numbers; tools/optimizer_goldens.py says how they come about.
-#include "dtensor/nn/matrix_optimizers.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/nn/matrix_optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
@@ -93,6 +92,20 @@ const std::vector<Case>& cases() {
       of<Shampoo>("shampoo_all", 0.1,
                   ShampooOptions{
                       .momentum = 0.8, .weight_decay = 0.1, .epsilon = 0.01}),
+      of<Shampoo>("shampoo_rare", 0.1,
+                  ShampooOptions{.epsilon = 1, .update_freq = 3}),
+      // By price, these small matrices have owners.
+      of<Muon>("muon", 0.1, MuonOptions{.work = MatrixWork::kSplit}),
+      of<Muon>("muon", 0.1, MuonOptions{.work = MatrixWork::kOwned}),
+      of<Shampoo>("shampoo", 0.1, ShampooOptions{.work = MatrixWork::kSplit}),
+      of<Shampoo>(
+          "shampoo_rare", 0.1,
+          ShampooOptions{
+              .epsilon = 1, .update_freq = 3, .work = MatrixWork::kSplit}),
+      of<Shampoo>(
+          "shampoo_rare", 0.1,
+          ShampooOptions{
+              .epsilon = 1, .update_freq = 3, .work = MatrixWork::kOwned}),
   };
   return all;
 }
@@ -287,7 +300,8 @@ int64_t bytes_of(
 TEST(Optimizers, ElementWiseUpdatesSendOnlyWhatTheyUpdate) {
   for (const Case& c : cases()) {
     if (c.name.starts_with("ada") && c.name[3] == 'f') continue;
-    if (c.name.starts_with("muon") || c.name.starts_with("shampoo")) continue;
+    if (c.name.starts_with("muon") || c.name.starts_with("shampoo"))
+      continue;
     EXPECT_EQ(bytes_of("tp=3", {7, 5}, "S0", "S0", c.make), 0) << c.name;
     EXPECT_EQ(bytes_of("dp=2,tp=2", {7, 5}, "R,S1", "R,S1", c.make), 0);
     // ZeRO gathers the other half of the rows.
@@ -297,7 +311,7 @@ TEST(Optimizers, ElementWiseUpdatesSendOnlyWhatTheyUpdate) {
 
 TEST(Optimizers, BytesAreTheFormulas) {
   const auto muon = [](const ParameterGroups& p) {
-    return std::make_unique<Muon>(p);
+    return std::make_unique<Muon>(p, MuonOptions{.work = MatrixWork::kSplit});
   };
   const auto adafactor = [](const ParameterGroups& p) {
     return std::make_unique<Adafactor>(p);
@@ -326,7 +340,8 @@ TEST(Optimizers, BytesAreTheFormulas) {
 
 TEST(Optimizers, ShampooSendsWhatItsRootsTake) {
   const auto shampoo = [](const ParameterGroups& p) {
-    return std::make_unique<Shampoo>(p);
+    return std::make_unique<Shampoo>(
+        p, ShampooOptions{.work = MatrixWork::kSplit});
   };
   for (const int64_t p : {2, 4})
     for (const char* layout : {"S0", "S1"}) {
@@ -382,6 +397,7 @@ TEST(Optimizers, OptionsOutOfRange) {
     refused("beta2_decay is 1 and d is 0.5",
             [&] { Adafactor(p, {.beta2_decay = 1, .d = 0.5}); });
     refused("ns_steps is 100", [&] { Muon(p, {.ns_steps = 100}); });
+    refused("update_freq is 0", [&] { Shampoo(p, {.update_freq = 0}); });
     refused("weight decay is -3", [&] { Muon(p, {.weight_decay = -3}); });
     return 0;
   });
