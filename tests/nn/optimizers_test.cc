@@ -3,9 +3,11 @@
 // torch's numbers; tools/optimizer_goldens.py says how they come about.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -352,6 +354,87 @@ TEST(Optimizers, ShampooSendsWhatItsRootsTake) {
           bytes_of("tp=" + std::to_string(p), {m, n}, layout, layout, shampoo);
       EXPECT_GE(all, roots) << p << layout;
       EXPECT_LE(all - roots, 4 * (m * m + n * n + 4 * m * n)) << p << layout;
+    }
+}
+
+// The matrices of two blocks of a GPT.
+std::vector<DistTensor> blocks(const Mesh& mesh, const char* layout) {
+  std::vector<DistTensor> all;
+  for (int block = 0; block < 2; ++block)
+    for (const auto& [m, n] :
+         {std::pair<int64_t, int64_t>{72, 24}, {24, 24}, {96, 24}, {24, 96}})
+      all.push_back(randn({m, n}, mesh, layout, DType::kF32,
+                          {5, static_cast<uint64_t>(all.size())})
+                        .as_parameter());
+  return all;
+}
+
+std::vector<DistTensor> gradients_of(const Optimizer& o) {
+  std::vector<DistTensor> all;
+  for (const DistTensor& p : o.parameters())
+    all.push_back(randn(p.shape(), p.mesh(), p.grad_spec()->layout(),
+                        DType::kF32, {6, static_cast<uint64_t>(all.size())}));
+  return all;
+}
+
+// A rank sends its part of a matrix to the owner once, and gets its part of
+// the update once. Ranks own about equally much.
+TEST(Optimizers, OwnersReceiveTheLeastBytes) {
+  const std::function<std::unique_ptr<MatrixOptimizer>(const ParameterGroups&)>
+      makers[] = {[](const auto& p) { return std::make_unique<Muon>(p); },
+                  [](const auto& p) {
+                    return std::make_unique<Muon>(
+                        p, MuonOptions{.ns_dtype = DType::kBF16,
+                                       .work = MatrixWork::kOwned});
+                  },
+                  [](const auto& p) { return std::make_unique<Shampoo>(p); },
+                  [](const auto& p) { return std::make_unique<SOAP>(p); }};
+  for (const char* text : {"tp=2", "tp=4", "dp=2,tp=2"})
+    for (const char* layout : {"S0", "S1", "R"})
+      for (size_t kind = 0; kind < std::size(makers); ++kind) {
+        const Mesh mesh = Mesh::parse(text);
+        const int64_t p = mesh.num_ranks();
+        std::vector<int64_t> lower(static_cast<size_t>(p)), work = lower;
+        run(p, [&](Runtime& rt) {
+          const std::string l =
+              mesh.num_axes() == 2 ? "R," + std::string(layout) : layout;
+          const auto o = makers[kind](ParameterGroups(blocks(mesh, l.c_str())));
+          const auto grads = gradients_of(*o);
+          const CommRecord record;
+          o->step(grads, {.lr = 0.1});
+          int64_t bytes = 0;
+          for (const CommEvent& e : record.events()) bytes += e.counted;
+          EXPECT_EQ(bytes, o->owner_bytes()) << text << layout << kind;
+          lower[static_cast<size_t>(rt.rank())] = o->owner_bytes();
+          for (const int64_t owner : o->owners()) EXPECT_GE(owner, 0);
+        });
+        if (kind == 0)
+          std::cout << text << " " << layout << ": ranks receive at most "
+                    << *std::max_element(lower.begin(), lower.end())
+                    << " bytes\n";
+      }
+}
+
+TEST(Optimizers, OwnersMakeTheUpdateOfOneRank) {
+  const auto updated = [](const std::string& mesh, const char* layout) {
+    return on_mesh<Values>(mesh, [&](const Mesh& m) {
+      Muon muon(blocks(m, layout), {.work = MatrixWork::kOwned});
+      for (int i = 0; i < 2; ++i) muon.step(gradients_of(muon), {.lr = 0.1});
+      Values all;
+      for (const DistTensor& p : muon.parameters())
+        for (const double v : values(p)) all.push_back(v);
+      return all;
+    });
+  };
+  const Values one = updated("tp=1", "R");
+  for (const char* mesh : {"tp=2", "tp=3"})
+    for (const char* layout : {"S0", "S1", "R"}) {
+      const Values found = updated(mesh, layout);
+      ASSERT_EQ(found.size(), one.size());
+      double worst = 0;
+      for (size_t i = 0; i < one.size(); ++i)
+        worst = std::max(worst, std::abs(found[i] - one[i]));
+      EXPECT_LE(worst, 1e-6) << mesh << layout;
     }
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "dtensor/io/checkpoint.h"
-#include "dtensor/nn/models.h"
 #include "dtensor/nn/matrix_optimizers.h"
+#include "dtensor/nn/models.h"
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/runtime.h"
@@ -26,8 +26,11 @@ using testing::error_of;
 
 Batch tokens(int64_t step) { return token_batch(step, 6); }
 
-// Muon for the matrices of the blocks, and AdamW for all other parameters.
-std::unique_ptr<Optimizer> muon(const ParameterGroups& groups) {
+// This optimizer for the matrices of the blocks, and AdamW for all other
+// parameters.
+template <class O, class Options>
+std::unique_ptr<Optimizer> of_matrices(const ParameterGroups& groups,
+                                       const Options& options) {
   std::vector<NamedParameter> blocks, others;
   for (const ParameterGroup& group : groups.groups())
     for (const NamedParameter& p : group.parameters) {
@@ -36,7 +39,7 @@ std::unique_ptr<Optimizer> muon(const ParameterGroups& groups) {
       (in_block ? blocks : others).push_back(p);
     }
   EXPECT_FALSE(blocks.empty());
-  return std::make_unique<Muon>(blocks, MuonOptions{}, others);
+  return std::make_unique<O>(blocks, options, others);
 }
 
 template <class O>
@@ -44,12 +47,25 @@ std::unique_ptr<Optimizer> make(const ParameterGroups& groups) {
   return std::make_unique<O>(groups);
 }
 
+template <MatrixWork how>
+std::unique_ptr<Optimizer> muon(const ParameterGroups& groups) {
+  return of_matrices<Muon>(groups, MuonOptions{.work = how});
+}
+
+std::unique_ptr<Optimizer> shampoo(const ParameterGroups& groups) {
+  return of_matrices<Shampoo>(groups, ShampooOptions{.update_freq = 2});
+}
+
 struct Kind {
   const char* name;
   MakeOptimizer make;
 };
-const Kind kKinds[] = {
-    {"adafactor", make<Adafactor>}, {"lion", make<Lion>}, {"muon", muon}};
+const Kind kKinds[] = {{"adafactor", make<Adafactor>},
+                       {"lion", make<Lion>},
+                       {"muon", muon<MatrixWork::kSplit>},
+                       {"muon_owned", muon<MatrixWork::kOwned>},
+                       {"shampoo", shampoo},
+                       {"soap", soap}};
 
 TrainerOptions options_of(const Kind& kind, const std::string& folder) {
   return {
@@ -132,7 +148,14 @@ TEST(TrainerOptimizer, ADryRunPredictsTheStep) {
                   "no error")
             << kind.name << mesh;
         const auto state = static_cast<size_t>(MemoryKind::kState);
-        EXPECT_EQ(report.memory.kinds[state], predicted.memory.kinds[state]);
+        // The rank with the most work on its own matrices need not be the one
+        // with the most states of theirs.
+        const std::string name = kind.name;
+        const bool owned = name == "shampoo";
+        const auto found = static_cast<double>(report.memory.kinds[state]),
+                   want = static_cast<double>(predicted.memory.kinds[state]);
+        EXPECT_LE(want, found) << name << mesh;
+        EXPECT_GE(want, (owned ? 0.9 : 1) * found) << name << mesh;
       });
     }
 }
