@@ -16,6 +16,7 @@
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/io/safetensors.h"
 #include "dtensor/nn/nn.h"
+#include "dtensor/nn/soap.h"
 #include "dtensor/ops/assign.h"
 #include "dtensor/ops/attention.h"
 #include "dtensor/ops/by_index.h"

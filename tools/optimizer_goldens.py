@@ -15,7 +15,9 @@ import sys
 import torch
 from torch.optim import _muon
 
-SHAPES = {"all": [[7, 5], [5], [2, 3, 4]], "matrices": [[7, 5], [4, 9]]}
+SHAPES = {"all": [[7, 5], [5], [2, 3, 4]], "matrices": [[7, 5], [4, 9]],
+          # A product of square ones has no eigenvalue twice, which leaves no choice of bases.
+          "square": [[6, 6], [5, 5]]}
 STEPS = 5
 CASES = [
     ("adam", "Adam", dict(lr=0.1)),
@@ -40,6 +42,9 @@ CASES = [
     ("shampoo", "Shampoo", dict(lr=0.1)),
     ("shampoo_all", "Shampoo", dict(lr=0.1, momentum=0.8, weight_decay=0.1, epsilon=0.01)),
     ("shampoo_rare", "Shampoo", dict(lr=0.1, epsilon=1, update_freq=3)),
+    ("soap", "SOAP", dict(lr=0.1, precondition_frequency=2)),
+    ("soap_all", "SOAP", dict(lr=0.1, betas=(0.8, 0.9), shampoo_beta=0.7, eps=1e-3,
+                              weight_decay=0.1, precondition_frequency=2, max_precond_dim=5)),
 ]
 
 
@@ -96,6 +101,49 @@ class Shampoo(torch.optim.Optimizer):
         self.steps += 1
 
 
+class SOAP(torch.optim.Optimizer):
+    """Algorithm 3 of Vyas et al., arXiv 2409.11321. As in the authors' program, the first
+    step only computes the bases, and a new basis takes the columns of the old one in the
+    order of their eigenvalues. The test does not compare the bases, whose signs are free."""
+
+    def __init__(self, params, lr=3e-3, betas=(0.95, 0.95), shampoo_beta=0.95, eps=1e-8,
+                 weight_decay=0.01, precondition_frequency=10, max_precond_dim=10000):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, beta=shampoo_beta,
+                                      weight_decay=weight_decay, longest=max_precond_dim,
+                                      frequency=precondition_frequency))
+        self.steps = 0
+        self.bases = {}
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                g, s = p.grad, self.state[p]
+                sides = [i for i in (0, 1) if p.size(i) <= group["longest"]]
+                q = self.bases.setdefault(p, [torch.eye(n, dtype=p.dtype) for n in p.shape])
+                m = s.setdefault("exp_avg", torch.zeros_like(p))
+                v = s.setdefault("exp_avg_sq", torch.zeros_like(p))
+                if self.steps:
+                    m.lerp_(g, 1 - b1)
+                    v.lerp_((q[0].T @ g @ q[1])**2, 1 - b2)
+                    way = q[0] @ ((q[0].T @ m @ q[1]) / (v.sqrt() + group["eps"])) @ q[1].T
+                    unbiased = math.sqrt(1 - b2**self.steps) / (1 - b1**self.steps)
+                    p.sub_(group["lr"] * unbiased * way)
+                    p.mul_(1 - group["lr"] * group["weight_decay"])
+                for i in sides:
+                    average = s.setdefault("left right".split()[i],
+                                           torch.zeros(p.size(i), p.size(i), dtype=p.dtype))
+                    average.lerp_(g.T @ g if i else g @ g.T, 1 - group["beta"])
+                    if not self.steps:
+                        q[i] = torch.linalg.eigh(average)[1].flip(1)
+                    elif self.steps % group["frequency"] == 0:
+                        order = torch.diag(q[i].T @ average @ q[i]).argsort(descending=True)
+                        s["exp_avg_sq"] = v = v.index_select(i, order)
+                        q[i] = torch.linalg.qr(average @ q[i][:, order])[0]
+        self.steps += 1
+
+
 def in_f64(function):
     """torch's Newton-Schulz converts to bf16; this is its text without that."""
     import inspect
@@ -115,8 +163,8 @@ def main():
     in_f64(_muon._zeropower_via_newtonschulz)
     out = []
     for name, kind, options in CASES:
-        of_matrices = name.startswith(("muon", "shampoo"))
-        shapes = SHAPES["matrices" if of_matrices else "all"]
+        of_matrices = name.startswith(("muon", "shampoo", "soap_all"))
+        shapes = SHAPES["matrices" if of_matrices else "square" if name == "soap" else "all"]
         params = [value(s, i, 0).requires_grad_() for i, s in enumerate(shapes)]
         maker = getattr(torch.optim, kind) if kind in dir(torch.optim) else globals()[kind]
         optimizer = maker(params, **options)

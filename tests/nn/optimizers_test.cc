@@ -17,6 +17,7 @@
 
 #include "dtensor/comm_event.h"
 #include "dtensor/nn/matrix_optimizers.h"
+#include "dtensor/nn/soap.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
@@ -96,6 +97,15 @@ const std::vector<Case>& cases() {
                       .momentum = 0.8, .weight_decay = 0.1, .epsilon = 0.01}),
       of<Shampoo>("shampoo_rare", 0.1,
                   ShampooOptions{.epsilon = 1, .update_freq = 3}),
+      of<SOAP>("soap", 0.1, SOAPOptions{.precondition_frequency = 2}),
+      of<SOAP>("soap_all", 0.1,
+               SOAPOptions{.beta1 = 0.8,
+                           .beta2 = 0.9,
+                           .shampoo_beta = 0.7,
+                           .eps = 1e-3,
+                           .weight_decay = 0.1,
+                           .precondition_frequency = 2,
+                           .max_precond_dim = 5}),
       // By price, these small matrices have owners.
       of<Muon>("muon", 0.1, MuonOptions{.work = MatrixWork::kSplit}),
       of<Muon>("muon", 0.1, MuonOptions{.work = MatrixWork::kOwned}),
@@ -302,7 +312,8 @@ int64_t bytes_of(
 TEST(Optimizers, ElementWiseUpdatesSendOnlyWhatTheyUpdate) {
   for (const Case& c : cases()) {
     if (c.name.starts_with("ada") && c.name[3] == 'f') continue;
-    if (c.name.starts_with("muon") || c.name.starts_with("shampoo"))
+    if (c.name.starts_with("muon") || c.name.starts_with("shampoo") ||
+        c.name.starts_with("soap"))
       continue;
     EXPECT_EQ(bytes_of("tp=3", {7, 5}, "S0", "S0", c.make), 0) << c.name;
     EXPECT_EQ(bytes_of("dp=2,tp=2", {7, 5}, "R,S1", "R,S1", c.make), 0);
@@ -481,6 +492,9 @@ TEST(Optimizers, OptionsOutOfRange) {
             [&] { Adafactor(p, {.beta2_decay = 1, .d = 0.5}); });
     refused("ns_steps is 100", [&] { Muon(p, {.ns_steps = 100}); });
     refused("update_freq is 0", [&] { Shampoo(p, {.update_freq = 0}); });
+    refused("precondition_frequency is 0",
+            [&] { SOAP(p, {.precondition_frequency = 0}); });
+    refused("shampoo_beta is 1", [&] { SOAP(p, {.shampoo_beta = 1}); });
     refused("weight decay is -3", [&] { Muon(p, {.weight_decay = -3}); });
     return 0;
   });
