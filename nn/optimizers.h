@@ -4,7 +4,11 @@
 // otherwise. The rate is UpdateOptions::lr; "rate 0.01" gives torch's default.
 // Constructors throw Error for options out of range.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "dtensor/nn/optimizer.h"
 
@@ -154,6 +158,47 @@ class Adafactor : public Optimizer {
  private:
   DistTensor update(ParameterUpdate&) override;
   AdafactorOptions options_;
+};
+
+// ---- L-BFGS ----
+
+// As torch.optim.LBFGS without line_search_fn: there is no line search. Rate 1.
+struct LBFGSOptions {
+  int64_t max_iter = 20;
+  int64_t max_eval = 0;  // 0: max_iter * 5 / 4
+  double tolerance_grad = 1e-7;
+  double tolerance_change = 1e-9;
+  // The states "old_dirs" and "old_stps" have room for so many parameters.
+  int64_t history_size = 100;
+};
+
+// Nocedal and Wright, Numerical Optimization, algorithm 7.4, for parameters of
+// one mesh. step() makes one iteration with the gradients at the parameters; it
+// all-reduces two numbers for each pair of the history, which begins empty, and
+// a few more. So a step's bytes grow until the history is full: in a Trainer,
+// set check_bytes to false.
+class LBFGS : public Optimizer {
+ public:
+  // Throws Error if parameters are on several meshes, or a group has a weight
+  // decay.
+  explicit LBFGS(const ParameterGroups&, const LBFGSOptions& = {});
+  // Called on every rank. Returns the loss, a number tensor without dimensions,
+  // and its gradients, as step() takes them.
+  struct Evaluation {
+    DistTensor loss;
+    std::vector<DistTensor> gradients;
+  };
+  using Closure = std::function<Evaluation()>;
+  // torch's step(closure): iterations until an option ends them. The closure
+  // evaluates the parameters before each. Returns the first loss. The host
+  // waits for each evaluation.
+  double minimize(const Closure&, const UpdateOptions& = {.lr = 1});
+
+ private:
+  bool together() const override { return true; }
+  std::vector<DistTensor> update_all(std::span<ParameterUpdate>) override;
+  LBFGSOptions options_;
+  bool level_ = false;  // the last update's direction does not descend
 };
 
 }  // namespace dtensor::nn

@@ -45,6 +45,8 @@ CASES = [
     ("soap", "SOAP", dict(lr=0.1, precondition_frequency=2)),
     ("soap_all", "SOAP", dict(lr=0.1, betas=(0.8, 0.9), shampoo_beta=0.7, eps=1e-3,
                               weight_decay=0.1, precondition_frequency=2, max_precond_dim=5)),
+    ("lbfgs", "LBFGS", dict(lr=0.1, max_iter=1, history_size=2)),
+    ("lbfgs_closure", "LBFGS", dict(lr=1, max_iter=6, history_size=3)),
 ]
 
 
@@ -159,6 +161,21 @@ def value(shape, parameter, step):
     return torch.tensor(x, dtype=torch.float64).reshape(shape)
 
 
+def closure(params):
+    """The loss of lbfgs_closure. All elements depend on each other."""
+    def evaluate():
+        loss, all_of = 0, 0
+        for i, p in enumerate(params):
+            p.grad = None
+            shifted = p - value(p.shape, i, 1)
+            loss = loss + (shifted.exp() + (-shifted).exp()).sum() / 2
+            all_of = all_of + (p * value(p.shape, i, 2)).sum()
+        loss = loss + all_of**2 / 20
+        loss.backward()
+        return loss
+    return evaluate
+
+
 def main():
     in_f64(_muon._zeropower_via_newtonschulz)
     out = []
@@ -171,12 +188,15 @@ def main():
         for step in range(1, STEPS + 1):
             for i, p in enumerate(params):
                 p.grad = value(shapes[i], i, step)
-            optimizer.step()
+            if name == "lbfgs_closure":
+                optimizer.step(closure(params))
+            else:
+                optimizer.step(*[lambda: torch.zeros(())] * (kind == "LBFGS"))
         tensors = {}
         for i, p in enumerate(params):
             tensors[str(i)] = p.detach().flatten().tolist()
             for key, state in optimizer.state[p].items():
-                if torch.is_tensor(state) and key != "step":
+                if torch.is_tensor(state) and key != "step" and kind != "LBFGS":
                     tensors[f"{i}.{key}"] = state.flatten().tolist()
         out.append(json.dumps({"name": name, "shapes": shapes, "tensors": tensors}))
     sys.stdout.write("[\n" + ",\n".join(out) + "\n]\n")

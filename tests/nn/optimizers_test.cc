@@ -18,7 +18,10 @@
 #include "dtensor/comm_event.h"
 #include "dtensor/nn/matrix_optimizers.h"
 #include "dtensor/nn/soap.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/grad.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
@@ -106,6 +109,7 @@ const std::vector<Case>& cases() {
                            .weight_decay = 0.1,
                            .precondition_frequency = 2,
                            .max_precond_dim = 5}),
+      of<LBFGS>("lbfgs", 0.1, LBFGSOptions{.history_size = 2}),
       // By price, these small matrices have owners.
       of<Muon>("muon", 0.1, MuonOptions{.work = MatrixWork::kSplit}),
       of<Muon>("muon", 0.1, MuonOptions{.work = MatrixWork::kOwned}),
@@ -313,7 +317,7 @@ TEST(Optimizers, ElementWiseUpdatesSendOnlyWhatTheyUpdate) {
   for (const Case& c : cases()) {
     if (c.name.starts_with("ada") && c.name[3] == 'f') continue;
     if (c.name.starts_with("muon") || c.name.starts_with("shampoo") ||
-        c.name.starts_with("soap"))
+        c.name.starts_with("soap") || c.name == "lbfgs")
       continue;
     EXPECT_EQ(bytes_of("tp=3", {7, 5}, "S0", "S0", c.make), 0) << c.name;
     EXPECT_EQ(bytes_of("dp=2,tp=2", {7, 5}, "R,S1", "R,S1", c.make), 0);
@@ -478,6 +482,40 @@ TEST(Optimizers, MuonGivesOtherParametersTheUpdateOfAdamW) {
   });
 }
 
+TEST(Optimizers, LBFGSMinimizesAsTorch) {
+  for (const Layouts& l : kLayouts)
+    on_mesh<int>(l.mesh, [&](const Mesh& mesh) {
+      const DType t = DType::kF64;
+      const Golden g = golden("lbfgs_closure");
+      LBFGS o(parameters(g, l, mesh, t), {.max_iter = 6, .history_size = 3});
+      const auto at = [&](size_t i, int step) {
+        const DistTensor& p = o.parameters()[i];
+        return DistTensor::from_global(value(p.shape(), i, step, t), mesh,
+                                       p.layout());
+      };
+      int calls = 0;
+      const auto evaluate = [&] {
+        ++calls;
+        DistTensor loss, all;
+        for (size_t i = 0; i < o.parameters().size(); ++i) {
+          const DistTensor& p = o.parameters()[i];
+          const DistTensor shifted = p - at(i, 1);
+          const DistTensor own = sum(exp(shifted) + exp(-shifted)) / 2,
+                           part = sum(p * at(i, 2));
+          loss = i ? loss + own : own;
+          all = i ? all + part : part;
+        }
+        loss = loss + all * all / 20;
+        return LBFGS::Evaluation{loss, grad(loss, o.parameters())};
+      };
+      const double first = o.minimize(evaluate);
+      for (int i = 1; i < 5; ++i) EXPECT_LT(o.minimize(evaluate), first);
+      EXPECT_LE(calls, 30);
+      EXPECT_LE(worst(o, g, mesh), 1e-10) << l.mesh << l.others;
+      return 0;
+    });
+}
+
 TEST(Optimizers, OptionsOutOfRange) {
   on_mesh<int>("tp=1", [](const Mesh& mesh) {
     const ParameterGroups p = {ones({2, 2}, mesh)};
@@ -491,6 +529,17 @@ TEST(Optimizers, OptionsOutOfRange) {
     refused("beta2_decay is 1 and d is 0.5",
             [&] { Adafactor(p, {.beta2_decay = 1, .d = 0.5}); });
     refused("ns_steps is 100", [&] { Muon(p, {.ns_steps = 100}); });
+    EXPECT_EQ(error_of([&] { LBFGS(p, {.max_iter = 0}); }),
+              "[lbfgs] max_iter is 0, max_eval is 0 and history_size is 100; "
+              "write at least 1, 0 and 1");
+    EXPECT_EQ(
+        error_of([&] {
+          LBFGS({{.parameters = {{"p", p.groups()[0].parameters[0].tensor}},
+                  .weight_decay = 0.5}});
+        }),
+        "[lbfgs] a group has the weight decay 0.5, but the loss must "
+        "include it; leave it out, and add it to the loss of the "
+        "closure");
     refused("update_freq is 0", [&] { Shampoo(p, {.update_freq = 0}); });
     refused("precondition_frequency is 0",
             [&] { SOAP(p, {.precondition_frequency = 0}); });
