@@ -173,10 +173,10 @@ struct LBFGSOptions {
 };
 
 // Nocedal and Wright, Numerical Optimization, algorithm 7.4, for parameters of
-// one mesh. step() makes one iteration with the gradients at the parameters; it
-// all-reduces two numbers for each pair of the history, which begins empty, and
-// a few more. So a step's bytes grow until the history is full: in a Trainer,
-// set check_bytes to false.
+// one mesh. step() makes one iteration with the gradients at the parameters. It
+// all-reduces three numbers for each pair of the history, which begins empty,
+// and three more. So a step's bytes grow until the history is full: in a
+// Trainer, set check_bytes to false.
 class LBFGS : public Optimizer {
  public:
   // Throws Error if parameters are on several meshes, or a group has a weight

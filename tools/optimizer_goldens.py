@@ -24,6 +24,7 @@ CASES = [
     ("adam_all", "Adam", dict(lr=0.1, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1,
                               amsgrad=True, maximize=True)),
     ("adamw", "AdamW", dict(lr=0.1)),
+    ("sgd", "SGD", dict(lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True)),
     ("adagrad", "Adagrad", dict(lr=0.1)),
     ("adagrad_all", "Adagrad", dict(lr=0.1, lr_decay=0.3, weight_decay=0.1, eps=1e-3,
                                     initial_accumulator_value=0.2, maximize=True)),
