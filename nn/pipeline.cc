@@ -151,7 +151,6 @@ class Pipeline::Run {
       work(t);
       post(i + 1);
     }
-    post(of_.order_.size());
     // Waits until everything that this rank sent has left.
     for (const DistTensor& x : on_their_way_) x.impl()->part();
     return finish();
