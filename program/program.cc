@@ -102,7 +102,7 @@ struct Program::State {
   bool parse(int argc, char** argv) {
     for (const ProcessBackend& b : process_backends())
       if (process == 0) process = std::max<int64_t>(0, b.process());
-    if (argc > 0) name = std::filesystem::path(argv[0]).filename().string();
+    name = std::filesystem::path(argv[0]).filename().string();
     switch (flags.parse(argc, argv)) {
       case Flags::Asked::kHelp:
         if (process == 0)
