@@ -227,6 +227,7 @@ TEST(Linalg, ErrorsSayWhatToWrite) {
     };
     begins([&] { inv({}); }, "[inv] input 0 of 1");
     begins([&] { qr(v); }, "[qr] f32[3](R) has no matrices; pass a tensor");
+    begins([&] { svd(v); }, "[svd] f32[3](R) has no matrices; pass a tensor");
     begins([&] { det(x); },
            "[det] f32[2, 3](R) has 2 rows and 3 columns; pass square matrices");
     begins([&] { svd(cast(x, DType::kBF16)); },

@@ -195,6 +195,7 @@ TEST(UndefinedInput, Compositions) {
   run(2, [](Runtime& rt) {
     const DistTensor x = full({2, 2}, 1, rt.mesh()), none,
                      v = full({2}, 1, rt.mesh()), i = cast(v, DType::kI64),
+                     cube = full({2, 2, 2}, 1, rt.mesh()),
                      image = full({1, 2, 4, 4}, 1, rt.mesh());
 #define DT_CALL(...)                   \
   {                                    \
@@ -214,6 +215,7 @@ TEST(UndefinedInput, Compositions) {
                                      DT_CALL(cosine_embedding_loss(x, none, v)),
                                      DT_CALL(cov(none)),
                                      DT_CALL(cross(x, none)),
+                                     DT_CALL(ctc_loss(cube, i, none, i)),
                                      DT_CALL(cumulative_trapezoid(none)),
                                      DT_CALL(diag(none)),
                                      DT_CALL(diag_embed(none)),
