@@ -205,6 +205,20 @@ TEST(FlightReport, KnowsGroupsAndThreads) {
       << text;
 }
 
+// Faults that begin at the same time come in the order of their threads.
+TEST(FlightReport, OrdersFaultsOfOneTime) {
+  const auto with_two = [](int64_t rank, const char* fingerprint) {
+    Json f = file(rank, 2, {call(1, 1, "threw", fingerprint)});
+    f["lanes"][1] = f["lanes"][0];
+    f["lanes"][1]["lane"] = 1;
+    return f;
+  };
+  const FlightReport r = report_of({with_two(0, "a1"), with_two(1, "b1")});
+  ASSERT_EQ(r.faults.size(), 2u);
+  EXPECT_EQ(r.rows[r.faults[0]].lane, 0);
+  EXPECT_EQ(r.rows[r.faults[1]].lane, 1);
+}
+
 // Files may have different reasons; the report gives that of the lowest rank.
 TEST(FlightReport, GivesTheReasonOfTheFirstRank) {
   const Json calls = Json::array();
