@@ -141,19 +141,23 @@ TEST(StepBetween, WhatIsFreeOnTheWay) {
 }
 
 TEST(StepBetween, ReplicasServeIfThatCostsNothing) {
-  Direct d("2x2", {8, 8}, "S0,R", "R,S0");
-  ASSERT_EQ(name(d.step.kind), "exchange");
-  ASSERT_EQ(d.step.group, 0b01u);
   const Mesh mesh = Mesh::parse("2x2");
-  CostTable cost;
-  cost.axes = {{100, 4}, {100, 5}};
-  Prices dear(cost, mesh, 1);
-  d.steps->share_replicas(d.s, d.t, dear, d.step);
-  EXPECT_EQ(d.step.group, 0b01u);
-  cost.axes[1] = {90, 4};
-  Prices cheap(cost, mesh, 1);
-  d.steps->share_replicas(d.s, d.t, cheap, d.step);
-  EXPECT_EQ(d.step.group, 0b11u);
+  for (size_t free : {0, 1}) {
+    Direct d("2x2", {8, 8}, free ? "S0,R" : "R,S0", free ? "R,S0" : "S0,R");
+    ASSERT_EQ(name(d.step.kind), "exchange");
+    const AxisMask own = free ? 0b01 : 0b10;
+    ASSERT_EQ(d.step.group, own);
+    CostTable cost;
+    cost.axes = {{100, 4}, {100, 4}};
+    cost.axes[free] = {100, 5};
+    Prices dear(cost, mesh, 1);
+    d.steps->share_replicas(d.s, d.t, dear, d.step);
+    EXPECT_EQ(d.step.group, own);
+    cost.axes[free] = {90, 4};
+    Prices cheap(cost, mesh, 1);
+    d.steps->share_replicas(d.s, d.t, cheap, d.step);
+    EXPECT_EQ(d.step.group, 0b11u);
+  }
 }
 
 TEST(Fillable, PartialsOfOneKindThatHaveAnIdentity) {
