@@ -86,6 +86,31 @@ struct Exact {
     }
   }
 
+  // sums[i].add(more[i]) for i < n.
+  static void add_each(Exact* sums, const Exact* more, int64_t n) {
+    constexpr int64_t kBlock = 8;
+    for (int64_t i = 0; i < n; i += kBlock, sums += kBlock, more += kBlock) {
+      const int64_t m = n - i < kBlock ? n - i : kBlock;
+      // If both have the same bins, their words add up, those of nothing too.
+      uint64_t differ = 0, infinite = 0;
+      for (int64_t j = 0; j < m; ++j) {
+        const auto a = std::bit_cast<uint64_t>(sums[j].high),
+                   b = std::bit_cast<uint64_t>(more[j].high);
+        differ |= (a ^ b) | (std::bit_cast<uint64_t>(sums[j].low) ^
+                             std::bit_cast<uint64_t>(more[j].low));
+        infinite |= (a & kExponent) == kExponent;
+      }
+      if (!(differ & kExponent) && !infinite) {
+        for (int64_t j = 0; j < m; ++j) {
+          sums[j].high += more[j].high - empty(more[j].high);
+          sums[j].low += more[j].low - empty(more[j].low);
+        }
+      } else {
+        for (int64_t j = 0; j < m; ++j) sums[j].add(more[j]);
+      }
+    }
+  }
+
   // For loops over vectors, which do the same as add(): a number of at least
   // this magnitude needs a higher bin than that of `word`.
   static double limit(double word) { return power(word) * 0x1p-27; }

@@ -143,18 +143,33 @@ int64_t reduce_rows(const Nest& nest, char** base, int k, int64_t count) {
   return read;
 }
 
-// The first of the k sources may be the destination.
+// Sums blocks that stay in the first-level cache. A source may be the
+// destination.
 int64_t add_exact(const Nest& nest, char** base, int k) {
+  constexpr int64_t kBlock = 256, kItem = sizeof(Exact);
+  const int last = nest.loops() - 1;
+  const int64_t n = nest.n(last);
   int64_t read = 0;
-  nest.each(0, base, [&] {
-    Exact sum;
-    for (int j = 1; j <= k; ++j) {
-      Exact next;
-      std::memcpy(&next, base[j], sizeof(Exact));
-      sum.add(next);
+  nest.each(1, base, [&] {
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t m = std::min(kBlock, n - i);
+      Exact sums[kBlock], more[kBlock];
+      for (int j = 1; j <= k; ++j) {
+        const int64_t step = nest.step(last, j);
+        const char* const from = base[j] + i * step;
+        Exact* const to = j == 1 ? sums : more;
+        if (step == kItem)
+          std::memcpy(to, from, static_cast<size_t>(m * kItem));
+        else
+          for (int64_t q = 0; q < m; ++q)
+            std::memcpy(to + q, from + q * step, sizeof(Exact));
+        if (j > 1) Exact::add_each(sums, more, m);
+      }
+      for (int64_t q = 0; q < m; ++q)
+        std::memcpy(base[0] + (i + q) * nest.step(last, 0), sums + q,
+                    sizeof(Exact));
     }
-    std::memcpy(base[0], &sum, sizeof(Exact));
-    read += static_cast<int64_t>(sizeof(Exact));
+    read += n * kItem;
   });
   return read;
 }

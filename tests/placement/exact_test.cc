@@ -77,6 +77,23 @@ TEST(Exact, LosesAtMostTheStatedPartOfEachNumber) {
   }
 }
 
+TEST(Exact, SumsOfManyAreThoseOfEach) {
+  std::mt19937_64 random(5);
+  for (int run = 0; run < 200; ++run) {
+    std::vector<Exact> sums(random() % 40), more(sums.size());
+    for (auto* list : {&sums, &more})
+      for (Exact& s : *list)
+        for (uint64_t i = random() % 4; i > 0; --i)
+          s.add(sample(random, run % 3 ? 0 : static_cast<int>(random() % 5)));
+    if (run % 5 == 0 && !sums.empty()) sums[0].add(kInf), more[0].add(kInf);
+    std::vector<Exact> want = sums;
+    for (size_t i = 0; i < want.size(); ++i) want[i].add(more[i]);
+    Exact::add_each(sums.data(), more.data(), std::ssize(sums));
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_TRUE(same_bits(sums[i], want[i]));
+  }
+}
+
 TEST(Exact, ValuesOfManyAreThoseOfEach) {
   std::mt19937_64 random(4);
   for (int run = 0; run < 200; ++run) {
