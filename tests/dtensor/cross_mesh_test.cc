@@ -238,6 +238,25 @@ TEST(CrossMesh, MemoryStaysAtSourceAndDestination) {
   });
 }
 
+// Also if the plan has no step, since the destination's ranks have all.
+TEST(CrossMesh, APartOutsideTheDestinationIsUndefined) {
+  const Mesh two({{"x", 2}}, {0, 1}), one({{"x", 1}}, {1});
+  run(2, [&](Runtime& rt) {
+    for (const char* layout : {"R", "S0"}) {
+      const Spec* from =
+          Spec::get(two, {4}, parse_layout(layout, two, {4}), DType::kI64);
+      Tensor local = counting({4});
+      if (from->split_axes())
+        local = local.slice(0, 2 * rt.rank(), 2 * rt.rank() + 2);
+      const Tensor moved = redistribute_local(
+          local, from, Spec::replicated(one, {4}, DType::kI64));
+      ASSERT_EQ(moved.defined(), rt.rank() == 1) << layout;
+      for (int64_t i = 0; moved.defined() && i < 4; ++i)
+        EXPECT_EQ(moved.ptr<int64_t>()[i], i) << layout;
+    }
+  });
+}
+
 TEST(CrossMesh, RanksWithoutAPartSaySo) {
   const Mesh mesh({{"a", 2}}, {0, 2});
   run(3, [&](Runtime& rt) {

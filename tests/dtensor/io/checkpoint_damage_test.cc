@@ -396,13 +396,6 @@ TEST_F(Damage, HostileIndices) {
     write_rest(text);
     expect_refused("of the list: " + text.substr(0, 100));
   }
-  // The first line has one spelling.
-  for (const std::string& text :
-       {edited(index_, "{\"format\"", "{ \"format\""),
-        edited(index_, "\"version\":2", "\"version\":2,\"note\":1")}) {
-    write_text(path_ + "/index.json", text);
-    expect_refused(text.substr(0, 100));
-  }
   write_rest(rest);
   expect_refused("the list as it was", false);
   // Indices of that size are accepted if they are good.
