@@ -291,13 +291,15 @@ TEST(Redistribute, SeveralTensorsToAnotherMesh) {
     for (size_t i = 0; i < x.size(); ++i) {
       const DistTensor one = x[i].redistribute(to, layouts[i]);
       EXPECT_EQ(y[i].spec(), one.spec());
-      if (to.contains(rt.rank()))
+      if (to.contains(rt.rank())) {
         EXPECT_EQ(y[i].local().to_doubles(), one.local().to_doubles());
+      }
       // The gradient comes back to the layout of the source.
       const DistTensor g = grad(sum(y[i] * y[i]), x[i])[0];
       EXPECT_EQ(g.spec(), x[i].spec());
-      if (from.contains(rt.rank()))
+      if (from.contains(rt.rank())) {
         EXPECT_EQ(g.local().to_doubles(), (x[i] * 2).local().to_doubles());
+      }
     }
     // Writing to a result does not change the source.
     const std::vector<DistTensor> same =
