@@ -17,9 +17,8 @@ namespace dtensor::nn {
 
 // Which ranks work on a matrix. kSplit: all that have parts of it, each on its
 // own part. kOwned: one rank, its owner, on the whole matrix. kByPrice: the one
-// of these that takes less time at the run's prices (placement/cost.h).
-// assign_owners() in owners.h chooses owners so that they have equally much to
-// do.
+// of these that takes less time at the run's prices (placement/cost.h). Owners
+// have about equally much to do (assign_owners() in owners.h).
 enum class MatrixWork { kByPrice, kSplit, kOwned };
 
 // The parts of matrices that have owners go there in one exchange, all

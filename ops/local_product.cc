@@ -33,7 +33,7 @@ void add_exactly(const Compute& c, const Tensor& in, uint32_t dims,
                           .out_strides = steps});
 }
 
-constexpr int64_t kLeaf = 128;
+constexpr int64_t kLeaf = kernels::Gemm::kLeaf;
 
 // Throws Error, on every rank alike, if a rank's part of this factor of the
 // rule begins or ends inside a leaf.

@@ -77,7 +77,8 @@ struct FoldedGemm {
   bool fold(const GemmBatch& d) {
     // Whole leaves stay what they are in a longer sum of leaves.
     if (d.c == 0)
-      return (!g.by_leaves || (g.c_type == DType::kExact && g.k % 128 == 0)) &&
+      return (!g.by_leaves ||
+              (g.c_type == DType::kExact && g.k % g.kLeaf == 0)) &&
              join(g.k, g.a_k, g.b_k, d.n, d.a, d.b);
     if (d.b == 0 && join(g.m, g.a_m, g.c_m, d.n, d.a, d.c)) return true;
     return d.a == 0 && join(g.n, g.b_n, g.c_n, d.n, d.b, d.c);

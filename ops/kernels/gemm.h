@@ -46,11 +46,12 @@ struct Gemm {
   int64_t c_m = 0, c_n = 0;
   bool accumulate = false;  // c += instead of c =
   // Whether the sums over k are those that docs/reproducible.md defines, for
-  // all sizes and strides: a leaf, 128 consecutive k, is a chain of fused
+  // all sizes and strides: a leaf, kLeaf consecutive k, is a chain of fused
   // multiply-adds, and the leaves are added as a tree of halves. Half types are
   // widened to f32 first. On the CPU, for float types, without dimensions of
   // stride 0 in c. If c_type is exact, c gets each leaf, of f32, as a number of
   // its exact sum; then c may have such dimensions.
+  static constexpr int64_t kLeaf = 128;
   bool by_leaves = false;
   Epilogue epilogue = {};
 };

@@ -282,6 +282,12 @@ TEST(Reproducible, RefusesPartialSumsOfFloats) {
   RunOptions options;
   options.world = 2;
   options.reproducible = true;
+  RunOptions on_device = options;
+  on_device.device = [](int64_t) -> Device& { return cpu(); };
+  EXPECT_NE(error_of([&] {
+              run(on_device, [](Runtime&) {});
+            }).find("a reproducible run computes on the CPU"),
+            std::string::npos);
   run(options, [](Runtime& rt) {
     const Mesh mesh = rt.mesh({{"dp", 2}});
     const DistTensor part = DistTensor::from_local(

@@ -352,14 +352,12 @@ void visit_leaves(DType t, bool exact, Fn&& fn) {
 }
 
 void multiply_leaves(const Gemm& g, const FoldedGemm& f) {
+  static_assert(kLeaf == Gemm::kLeaf);
   const bool exact = g.c_type == DType::kExact;
   visit_leaves(g.type, exact, [&]<class T>() {
-    if constexpr (std::is_same_v<T, double>)
-      leaves<T>(f);
-    else if (exact)
-      exact_leaves<T>(f);
-    else
-      leaves<T>(f);
+    if constexpr (!std::is_same_v<T, double>)
+      if (exact) return exact_leaves<T>(f);
+    leaves<T>(f);
   });
 }
 
