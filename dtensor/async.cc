@@ -131,8 +131,6 @@ class AsyncMoves {
       for (const Tensor& t : parts_)
         if (t.defined() && !progress_->holds(t))
           t.storage()->move_to(ctx.stream);
-      for (size_t i = 0; i < parts_.size(); ++i)
-        parts_[i] = converted(parts_[i], moves_[i].from->dtype());
       execute(ctx, *execution(ctx, moves_), parts_, consume_);
       for (size_t i = 0; i < parts_.size(); ++i)
         if (ctx.coordinate_or_null(moves_[i].to->mesh()))

@@ -125,7 +125,8 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
            "shape {}; pass a part of that shape",
            dtensor::to_string(local.shape()), spec->to_string(),
            dtensor::to_string(want));
-  DT_CHECK(local.dtype() == spec->dtype(), "dist_tensor",
+  if (spec->exact()) local = converted(local, DType::kExact);
+  DT_CHECK(local.dtype() == spec->part_dtype(), "dist_tensor",
            "a local part of type {} does not fit {}; pass a part of type {}",
            name(local.dtype()), spec->to_string(), name(spec->dtype()));
   // (Tensors of a dry run have no memory, so that the device does not matter.)
@@ -166,7 +167,7 @@ const Spec* spec_on(const DistTensor& x, const Mesh& to,
 DistTensor DistTensor::empty(const Spec* spec) {
   const Coord* at = RankContext::current().coordinate_or_null(spec->mesh());
   return wrap(
-      at ? Tensor::empty(spec->local_shape(*at), spec->dtype()) : Tensor(),
+      at ? Tensor::empty(spec->local_shape(*at), spec->part_dtype()) : Tensor(),
       spec);
 }
 

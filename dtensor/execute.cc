@@ -9,6 +9,7 @@
 #include "dtensor/exposed.h"
 #include "dtensor/local_part.h"
 #include "dtensor/placement/schedule.h"
+#include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -212,7 +213,13 @@ void Run::conclude(const Action& a, Moving& m, Tensor out) {
 
 void Run::run(std::span<Tensor> parts, bool consume) {
   for (size_t t = 0; t < parts.size(); ++t) {
-    lists_.moving[t].now = std::move(parts[t]);
+    const DType type = e_.moves()[t].from->dtype();
+    if (parts[t].defined() && parts[t].dtype() != type) {
+      lists_.moving[t].now = converted(parts[t], type);
+      parts[t] = Tensor();
+    } else {
+      lists_.moving[t].now = std::move(parts[t]);
+    }
     if (e_.in_panels(t)) lists_.moving[t].source = lists_.moving[t].now;
   }
   size_t pass = 0;
@@ -230,9 +237,11 @@ void Run::run(std::span<Tensor> parts, bool consume) {
       conclude(r.actions[i], lists_.moving[r.actions[i].tensor],
                std::move(lists_.outs[i]));
   }
-  for (size_t t = 0; t < parts.size(); ++t)
-    parts[t] = std::move(lists_.moving[t].end.defined() ? lists_.moving[t].end
-                                                        : lists_.moving[t].now);
+  for (size_t t = 0; t < parts.size(); ++t) {
+    Moving& m = lists_.moving[t];
+    parts[t] = std::move(m.end.defined() ? m.end : m.now);
+    parts[t] = converted(parts[t], e_.end_type(t));
+  }
   record();
 }
 

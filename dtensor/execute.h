@@ -9,13 +9,13 @@
 namespace dtensor {
 
 // Replaces each part, which is in the layout of its move's source, by the part
-// in the layout of the destination. A part is undefined on ranks outside the
-// source's mesh; the caller drops the result on ranks outside the destination's
-// mesh. Collective over the groups of the plan's steps. If the rank records,
-// adds one event per collective and tensor. If the plan only slices, the result
-// is a view; it is a copy if this rank's part is empty or consists of several
-// boxes, before or after. With `consume`, execute() may overwrite parts whose
-// memory nothing else refers to.
+// in the layout of the destination. Converts it to the move's types. A part is
+// undefined on ranks outside the source's mesh; the caller drops the result on
+// ranks outside the destination's mesh. Collective over the groups of the
+// plan's steps. If the rank records, adds one event per collective and tensor.
+// If the plan only slices, the result is a view; it is a copy if this rank's
+// part is empty or consists of several boxes, before or after. With `consume`,
+// execute() may overwrite parts whose memory nothing else refers to.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false);
 

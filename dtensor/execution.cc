@@ -70,8 +70,13 @@ std::string Execution::Round::to_string() const {
   return text;
 }
 
-Execution::Execution(RankContext& ctx, std::span<const Move> moves, Plan plan)
-    : plan_(std::move(plan)), moves_(moves.begin(), moves.end()) {
+Execution::Execution(RankContext& ctx, std::span<const Move> given, Plan plan)
+    : plan_(std::move(plan)) {
+  for (const Move& m : given) {
+    moves_.push_back(of_parts(m));
+    end_types_.push_back(m.to->part_dtype());
+  }
+  const std::span<const Move> moves = moves_;
   std::vector<Path> paths(moves.size());
   for (size_t t = 0; t < moves.size(); ++t) paths[t].memory = moves[t].from;
   for (size_t i = 0; i < plan_.steps.size(); ++i) {

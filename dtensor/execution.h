@@ -77,6 +77,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   Execution& operator=(const Execution&) = delete;
 
   const Plan& plan() const { return plan_; }
+  // of_parts() of the moves.
   const std::vector<Move>& moves() const { return moves_; }
   // All rounds, in the order in which they run: pass after pass.
   const std::vector<Round>& rounds() const { return rounds_; }
@@ -88,6 +89,8 @@ class Execution : public std::enable_shared_from_this<Execution> {
   // shape of this rank's part of tensor t at the destination.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
+  // The type of the moved tensor's parts. Those of moves() may be exact.
+  DType end_type(size_t t) const { return end_types_[t]; }
   int64_t collectives() const { return collectives_; }  // last pass
   size_t weight() const { return weight_; }  // counts in the cache's limit
 
@@ -111,11 +114,12 @@ class Execution : public std::enable_shared_from_this<Execution> {
   void finish(RankContext&, Path&, size_t tensor, size_t pass);
 
   const Plan plan_;
-  const std::vector<Move> moves_;
+  std::vector<Move> moves_;
   std::vector<Round> rounds_;
   std::vector<Sent> sent_;
   std::vector<bool> in_panels_;
   std::vector<Shape> end_shapes_;
+  std::vector<DType> end_types_;
   size_t passes_ = 1, weight_ = 1;
   int64_t collectives_ = 0;
 };

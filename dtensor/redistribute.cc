@@ -163,6 +163,7 @@ void check_order(const RankContext& ctx, const Spec* from, const Spec* to) {
   if (!ctx.reproducible || !is_float(from->dtype())) return;
   for (const Partial& p : from->layout().partials)
     DT_CHECK(p.op == ReduceOp::kMax || p.op == ReduceOp::kMin ||
+                 p.op == ReduceOp::kExactSum ||
                  from->mesh().axis_size(p.axis) == 1,
              "redistribute",
              "{} would be added in an order that depends on the mesh, to give "
@@ -206,6 +207,8 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
   const Spec* from = x.spec();
   const bool wants_grad = records(x);
   if (from == to && !how.own && (how.lazy || !wants_grad)) return x;
+  if (from->exact() && from->dtype() != to->dtype())
+    return convert(move(x, to->with(from->dtype()), how), to->dtype());
   RankContext& ctx = RankContext::current();
   check_run(ctx, x);
   DistTensor::Impl& impl = *x.impl();
@@ -263,7 +266,6 @@ DistTensor move(const DistTensor& x, const Spec* to, const How& how) {
                                   ctx.op.empty() ? "redistribute" : ctx.op);
       impl.part();
       part = gone ? std::exchange(impl.local, Tensor()) : impl.local;
-      if (converts) part = converted(part, to->dtype());
       carry_out(ctx, *e, {&m, 1}, {&part, 1}, gone);
       made->local =
           how.own ? own_part(std::move(part), impl.local) : std::move(part);
@@ -319,11 +321,11 @@ Tensor converted(const Tensor& t, DType dtype) {
 }
 
 DistTensor settled(const DistTensor& x, DType dtype) {
-  if (!x.defined() || x.dtype() != DType::kExact) return x;
+  if (!x.defined() || (x.dtype() != DType::kExact && !x.spec()->exact()))
+    return x;
   Layout whole = x.layout();
   whole.partials.clear();
-  return convert(move(x, Spec::get(x.mesh(), x.shape(), whole, x.dtype()), {}),
-                 dtype);
+  return convert(move(x, x.spec()->with(whole), {}), dtype);
 }
 
 const Spec* cotangent_spec(const Spec* x, const Spec* g) {

@@ -134,8 +134,8 @@ uint64_t Dim::hash() const {
 }
 
 std::string_view name(ReduceOp op) {
-  constexpr std::string_view names[] = {"sum",  "avg", "max", "min",
-                                        "prod", "any", "all", "mean"};
+  constexpr std::string_view names[] = {"sum", "avg", "max",  "min",  "prod",
+                                        "any", "all", "mean", "exact"};
   return names[static_cast<size_t>(op)];
 }
 

@@ -34,7 +34,7 @@ class Dim {
   Dim() = default;
   // Throws Error if the split lists boundaries that do not end at the size.
   // (canonical() does the checks that need the mesh: that the axes exist and
-  // are used once, and that the granule divides the size.)
+  // are used once.)
   explicit Dim(int64_t size, Split split = {})
       : size_(size), split_(std::move(split)) {
     split_.check_end(size);
@@ -89,7 +89,9 @@ class Dim {
 
 // How the parts of a partial value are combined. kMean stands for the tuple
 // (sum, count): the local part has one more, leading dimension of 2, both
-// values are summed over the axis, and the result is sum / count.
+// values are summed over the axis, and the result is sum / count. kExactSum is
+// a sum whose parts are of type exact (dtype.h): the result is rounded once, to
+// the same bits for any parts.
 enum class ReduceOp : uint8_t {
   kSum,
   kAvg,
@@ -98,7 +100,8 @@ enum class ReduceOp : uint8_t {
   kProd,
   kAny,
   kAll,
-  kMean
+  kMean,
+  kExactSum
 };
 std::string_view name(ReduceOp);
 // The number of values for each element: 2 for kMean, else 1.
@@ -151,7 +154,7 @@ struct Layout {
 // Per mesh axis: one placement for each axis of the mesh. Axes that share a
 // dimension, or a part of one, split it in mesh order, the first outermost.
 //   S0,R,P          split dimension 0, replicated, partial (a sum)
-//   P(max)          sum, avg, max, min, prod, any, all, mean
+//   P(max)          sum, avg, max, min, prod, any, all, mean, exact
 //   S0/64           in granules of 64     } written once, at the first axis
 //   S0@0|3|5|14     at these boundaries   } that splits the dimension
 //   S0(3 h=4 d=8:h) dimension 0 is the product of 3, h of 4, and d of 8,

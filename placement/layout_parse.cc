@@ -40,11 +40,11 @@ void check_brackets(std::string_view text) {
 
 ReduceOp reduction(Cursor& c) {
   std::string_view kind = c.name("a reduction (as in P(max) or P{x:max})");
-  for (int k = 0; k <= static_cast<int>(ReduceOp::kMean); ++k)
+  for (int k = 0; k <= static_cast<int>(ReduceOp::kExactSum); ++k)
     if (name(static_cast<ReduceOp>(k)) == kind) return static_cast<ReduceOp>(k);
   fail("layout",
-       "'{}' is not a reduction; write sum, avg, max, min, prod, any, all or "
-       "mean",
+       "'{}' is not a reduction; write sum, avg, max, min, prod, any, all, "
+       "mean or exact",
        kind);
 }
 

@@ -157,15 +157,28 @@ bool one_shot(const Spec* from, const CostTable& cost) {
          from->largest_part_bytes() <= cost.one_shot_bytes;
 }
 
+Move of_parts(const Move& m) {
+  if (!m.from->exact() && !m.to->exact()) return m;
+  const auto sums = [](const Spec* s) {
+    Layout l = s->layout();
+    for (Partial& p : l.partials)
+      if (p.op == ReduceOp::kExactSum) p.op = ReduceOp::kSum;
+    return Spec::get(s->mesh(), s->shape(), l, DType::kExact);
+  };
+  return {sums(m.from), sums(m.to)};
+}
+
 Plan plan(const Spec* from, const Spec* to, const CostTable& cost) {
-  return plan_one(from, to, cost, cost.block_bytes, true);
+  const Move m = of_parts({from, to});
+  return plan_one(m.from, m.to, cost, cost.block_bytes, true);
 }
 
 QuickPlan quick_plan(const Spec* from, const Spec* to, const CostTable& cost) {
   if (from->mesh() != to->mesh()) return {};
   if (from != to && numel(from->shape()) > 0) {
-    check_same_tensor(from, to);
-    return quick_search(from, to, cost, cost.block_bytes);
+    const Move m = of_parts({from, to});
+    check_same_tensor(m.from, m.to);
+    return quick_search(m.from, m.to, cost, cost.block_bytes);
   }
   Plan p = plan(from, to, cost);
   const int64_t time = p.time_ps;
@@ -190,7 +203,8 @@ Plan plan(std::span<const Move> moves, const CostTable& cost) {
   for (const CostTable* table : {&cost, &std::as_const(shared)}) {
     std::vector<Plan> plans;
     int64_t peak = 0;
-    for (const Move& m : moves) {
+    for (const Move& given : moves) {
+      const Move m = of_parts(given);
       plans.push_back(plan_one(m.from, m.to, *table, cost.block_bytes / n,
                                /*may_chunk=*/false));
       peak += plans.back().peak_bytes;

@@ -41,6 +41,11 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
+// The move of the parts alone. If an end of `m` is partial by
+// ReduceOp::kExactSum, both become of type exact, with P(sum) for P(exact);
+// execute() rounds.
+Move of_parts(const Move& m);
+
 struct Step {
   StepKind kind;
   // The group of the step: ranks that differ only in these axes. 0 without
@@ -75,7 +80,8 @@ struct Plan {
 // Plans one tensor. Between two meshes, partials are combined on the first
 // mesh, one box exchange moves everything that is not there yet, and the
 // destination's partials are filled on the second mesh. Throws Error if there
-// is no way, or if the specs differ in more than layout and mesh.
+// is no way, or if the specs differ in more than layout and mesh. The steps are
+// those of of_parts(), here and below.
 Plan plan(const Spec* from, const Spec* to, const CostTable&);
 
 // The result of planning without a search.

@@ -34,6 +34,8 @@
 //   max 0,1          commutes with max alone: the maximum of two
 //   max 0            the maximum over a dimension
 //
+// P(exact) passes no note.
+//
 // Example: "mk,kn->mn | linear 0; linear 1" on one mesh axis has the strategies
 // R,R->R  m: S0,R->S0  k: S1,S0->P  n: R,S1->S1  P,R->P  R,P->P.
 #pragma once

@@ -21,6 +21,8 @@ Spec::Spec(const Mesh& mesh, const Shape& shape, Layout layout, DType dtype,
       dtype_(dtype),
       split_axes_(layout_.split_axes()),
       partial_axes_(layout_.partial_axes()),
+      exact_(!layout_.partials.empty() &&
+             layout_.partials[0].op == ReduceOp::kExactSum),
       hash_(hash) {}
 
 int Spec::next_counter() {
@@ -147,6 +149,17 @@ const Spec* Spec::get(const Mesh& mesh, const Shape& shape,
              d, layout.dims[static_cast<size_t>(d)].size(),
              dtensor::to_string(shape), shape[d]);
   Layout canonical = layout.canonical(mesh);
+  const auto is_exact = [](const Partial& p) {
+    return p.op == ReduceOp::kExactSum;
+  };
+  const auto exact = std::ranges::count_if(canonical.partials, is_exact);
+  DT_CHECK(exact == 0 ||
+               (exact == std::ssize(canonical.partials) && is_float(dtype)),
+           "spec",
+           "{} of {} is exact over some axis; an exact sum is of floats, and "
+           "exact over each axis of its partials: write P(exact) there too, or "
+           "P(sum) here",
+           canonical.to_string(mesh), name(dtype));
   h = hash_of(canonical);
 
   Table& table = Table::get();
@@ -186,7 +199,7 @@ Shape Spec::local_shape(const Coord& c) const {
 }
 
 int64_t Spec::largest_part_bytes() const {
-  int64_t n = size_of(dtype_) * components();
+  int64_t n = size_of(part_dtype()) * components();
   for (const Dim& d : layout_.dims) n *= d.largest(mesh_);
   return n;
 }

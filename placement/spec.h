@@ -55,6 +55,10 @@ class Spec {
   // The number of values for each element: 2 if a partial is a (sum, count)
   // pair, else 1.
   int components() const;
+  // Whether the tensor is partial by ReduceOp::kExactSum.
+  bool exact() const { return exact_; }
+  // The type of a rank's part: exact if exact(), else dtype().
+  DType part_dtype() const { return exact_ ? DType::kExact : dtype_; }
   // The bytes of the largest part that a rank holds.
   int64_t largest_part_bytes() const;
 
@@ -100,6 +104,7 @@ class Spec {
   Layout layout_;
   DType dtype_;
   AxisMask split_axes_, partial_axes_;
+  bool exact_;
   uint64_t hash_;
 };
 

@@ -189,6 +189,7 @@ double identity(ReduceOp op) {
     case ReduceOp::kAvg:
     case ReduceOp::kAny:
     case ReduceOp::kMean:
+    case ReduceOp::kExactSum:
       break;
   }
   return 0;

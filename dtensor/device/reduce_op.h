@@ -66,6 +66,7 @@ void visit(ReduceOp op, Fn&& fn) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
     case ReduceOp::kMean:
+    case ReduceOp::kExactSum:
       break;
   }
   return fn.template operator()<Sum>();

@@ -303,17 +303,35 @@ TEST(DimErrorTest, Construction) {
             }),
             "[layout] two parts of one dimension are split over b of mesh "
             "a=2,b=2,c=3,one=1; split only one of them over an axis");
-  EXPECT_EQ(error_of([&] {
-              Dim::product({Dim(2), leaf(9, {kA}, 2)}).canonical(grid());
-            }),
-            "[split] the size 9 of a dimension is not a multiple of the "
-            "granule 2; write a granule that divides the size");
+}
+
+// Granules are whole but for the last, which has what is left.
+TEST(DimTest, GranulesThatDoNotDivideTheSize) {
+  const auto starts = [](const Dim& d, int64_t parts) {
+    std::vector<int64_t> list;
+    for (int64_t i = 0; i < parts; ++i)
+      list.push_back(d.split().part(grid(), d.size(), i).lo);
+    return list;
+  };
+  for (bool canonical : {false, true}) {
+    Dim d = leaf(18, {kA, kB}, 4), e = leaf(7, {kA, kB}, 3);
+    if (canonical) d = d.canonical(grid()), e = e.canonical(grid());
+    EXPECT_EQ(starts(d, 4), (std::vector<int64_t>{0, 4, 8, 12}));
+    EXPECT_EQ(starts(e, 4), (std::vector<int64_t>{0, 0, 3, 6}));
+    EXPECT_EQ(e.largest(grid()), 3);
+  }
+  EXPECT_EQ(leaf(18, {kA, kB}, 4).largest(grid()), 6);
+  EXPECT_EQ(
+      leaf(3, {kA}, 4).canonical(grid()).split().part(grid(), 3, 1).size(), 3);
+  // Equal boundaries are one split.
+  EXPECT_EQ(leaf(7, {kA}, 2).canonical(grid()),
+            Dim(7, Split::at({kA}, {0, 4, 7}, grid())).canonical(grid()));
 }
 
 TEST(ReduceOpTest, NamesAndComponents) {
-  const char* names[] = {"sum",  "avg", "max", "min",
-                         "prod", "any", "all", "mean"};
-  for (int i = 0; i < 8; ++i) {
+  const char* names[] = {"sum", "avg", "max",  "min",  "prod",
+                         "any", "all", "mean", "exact"};
+  for (int i = 0; i < 9; ++i) {
     auto op = static_cast<ReduceOp>(i);
     EXPECT_EQ(name(op), names[i]);
     EXPECT_EQ(components(op), op == kMean ? 2 : 1);
@@ -321,8 +339,8 @@ TEST(ReduceOpTest, NamesAndComponents) {
 }
 
 TEST(ReduceOpTest, OnlyTheseCommute) {
-  for (int i = 0; i < 8; ++i)
-    for (int j = 0; j < 8; ++j) {
+  for (int i = 0; i < 9; ++i)
+    for (int j = 0; j < 9; ++j) {
       auto a = static_cast<ReduceOp>(i), b = static_cast<ReduceOp>(j);
       bool want = i == j || (i <= 1 && j <= 1);
       EXPECT_EQ(commute(a, b), want) << name(a) << " " << name(b);

@@ -231,12 +231,29 @@ TEST(SpecErrorTest, WhatDoesNotFit) {
             }),
             "[layout] a layout uses axis dp of mesh dp=2,tp=3 twice; use it "
             "once, to split one dimension or for one partial");
-  EXPECT_EQ(
-      error_of([&] {
-        Spec::get(grid(), {6}, Layout{{Dim(6, Split::over({0}, 4))}, {}}, kF32);
-      }),
-      "[split] the size 6 of a dimension is not a multiple of the granule 4; "
-      "write a granule that divides the size");
+  const Partial exact{0, ReduceOp::kExactSum}, sum{1, ReduceOp::kSum};
+  EXPECT_EQ(error_of([&] {
+              Spec::get(grid(), {6}, Layout{{Dim(6)}, {exact}}, kI64);
+            }),
+            "[spec] P(exact),R of i64 is exact over some axis; an exact sum is "
+            "of floats, and exact over each axis of its partials: write "
+            "P(exact) there too, or P(sum) here");
+  EXPECT_NE(error_of([&] {
+              Spec::get(grid(), {6}, Layout{{Dim(6)}, {exact, sum}}, kF32);
+            }).find("P(exact),P of f32 is exact over some axis"),
+            std::string::npos);
+}
+
+TEST(SpecTest, ExactPartsHaveTheTypeExact) {
+  const Spec* s = Spec::get(
+      grid(), {6}, Layout{{Dim(6)}, {{0, ReduceOp::kExactSum}}}, kBF16);
+  EXPECT_EQ(s->to_string(), "bf16[6](P(exact),R)");
+  EXPECT_TRUE(s->exact());
+  EXPECT_EQ(s->part_dtype(), DType::kExact);
+  EXPECT_EQ(s->largest_part_bytes(), 6 * 16);
+  const Spec* whole = Spec::replicated(grid(), {6}, kBF16);
+  EXPECT_FALSE(whole->exact());
+  EXPECT_EQ(whole->part_dtype(), kBF16);
 }
 
 }  // namespace
