@@ -48,11 +48,9 @@ void read_details(Cursor& c, WrittenDim& leaf) {
            leaf.text, c.peek());
   if (c.take('/')) {
     leaf.granule = c.number();
-    DT_CHECK(
-        leaf.granule >= 1, "layout",
-        "'{}' has a granule of {}; write one of 1 or more that divides the "
-        "size",
-        leaf.text, leaf.granule);
+    DT_CHECK(leaf.granule >= 1, "layout",
+             "'{}' has a granule of {}; write one of 1 or more", leaf.text,
+             leaf.granule);
   } else if (c.take('@')) {
     bool bracketed = c.take('(');
     do leaf.points.push_back(c.number());
@@ -186,12 +184,7 @@ Dim make_dim(const WrittenDim& n, int64_t size, const std::string& where,
                n.text, n.points.back(), where, size);
       return Dim(size, Split::at(n.axes, n.points, mesh));
     }
-    int64_t granule = std::max<int64_t>(n.granule, 1);
-    DT_CHECK(size % granule == 0, "layout",
-             "{}, which is not a multiple of the granule {} of '{}'; write a "
-             "granule that divides the size",
-             where, granule, n.text);
-    return Dim(size, Split::over(n.axes, granule));
+    return Dim(size, Split::over(n.axes, std::max<int64_t>(n.granule, 1)));
   }
   bool is_product = n.kind == Dim::Kind::kProduct;
   int64_t known = is_product ? 1 : 0;

@@ -93,7 +93,11 @@ int64_t Split::part_of(const Mesh& m, const Coord& c) const {
 
 int64_t Split::boundary(const Mesh& m, int64_t n, int64_t i) const {
   if (points_) return (*points_)[static_cast<size_t>(i)];
-  return balanced(n / granule_, parts(m), i) * granule_;
+  return std::min(n, balanced(granules(n), parts(m), i) * granule_);
+}
+
+int64_t Split::granules(int64_t n) const {
+  return n / granule_ + (n % granule_ != 0);
 }
 
 Interval Split::part(const Mesh& m, int64_t n, int64_t i) const {
@@ -102,7 +106,8 @@ Interval Split::part(const Mesh& m, int64_t n, int64_t i) const {
 
 int64_t Split::largest(const Mesh& m, int64_t n) const {
   int64_t p = parts(m);
-  if (!points_) return (n / granule_ + p - 1) / p * granule_;
+  if (!points_ && n % granule_ == 0)
+    return (granules(n) + p - 1) / p * granule_;
   int64_t most = 0;
   for (int64_t i = 0; i < p; ++i) most = std::max(most, part(m, n, i).size());
   return most;
@@ -164,19 +169,21 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
       s.axes_[s.count_++] = static_cast<uint8_t>(axis(i));
   std::fill(s.axes_.begin() + s.count_, s.axes_.end(), uint8_t{0});
   check_end(n);
-  DT_CHECK(granule_ == 1 || n % granule_ == 0, "split",
-           "the size {} of a dimension is not a multiple of the granule {}; "
-           "write a granule that divides the size",
-           n, granule_);
   int64_t p = s.parts(m);
   DT_CHECK(!points_ || static_cast<int64_t>(points_->size()) == p + 1, "split",
            "the boundaries {} were listed for another mesh; list {}, because "
            "on mesh {} the number of parts is {}",
            listed(*points_), p + 1, m.to_string(), p);
   if (s.count_ == 0) return {};
-  if (points_) {
+  if (!points_ && n % granule_ != 0) {
+    std::vector<int64_t> cut;
+    for (int64_t i = 0; i <= p; ++i) cut.push_back(boundary(m, n, i));
+    s.granule_ = 1;
+    s.points_ = std::make_shared<const std::vector<int64_t>>(std::move(cut));
+  }
+  if (s.points_) {
     int64_t g = n;
-    for (int64_t x : *points_) g = std::gcd(g, x);
+    for (int64_t x : *s.points_) g = std::gcd(g, x);
     g = std::max<int64_t>(g, 1);
     for (int64_t granule : {int64_t{1}, g}) {
       bool same = true;
@@ -191,7 +198,7 @@ Split Split::canonical(const Mesh& m, int64_t n) const {
   }
   // If parts have k and k + 1 granules, the granule matters; if all have k, it
   // does not.
-  if (granule_ > 1 && n / granule_ % p == 0) s.granule_ = 1;
+  if (granule_ > 1 && granules(n) % p == 0) s.granule_ = 1;
   return s;
 }
 

@@ -2,7 +2,8 @@
 // A Split describes how the ranks of some mesh axes share one dimension.
 //
 // Part i of p of a dimension of n is [boundary(i), boundary(i+1)) with
-//     boundary(i) = floor(i * (n/g) / p) * g,        g the granule (often 1).
+//     boundary(i) = floor(i * ceil(n/g) / p) * g,    g the granule (often 1),
+// but at most n.
 // Several axes form ONE split over the product of their sizes, the first axis
 // outermost. For axes a and b of sizes A and B, floor(i*B*n / (A*B)) =
 // floor(i*n / A), so the split over (a,b) refines the split over (a) exactly,
@@ -85,14 +86,15 @@ class Split {
   }
   // The form that Spec interns, which is equal for equal boundaries over the
   // same axes: it has no axes of size 1, no granule that changes nothing, and
-  // no points if a balanced split has the same boundaries. Throws Error if the
-  // granule does not divide n or the points do not fit.
+  // no points if a balanced split has the same boundaries. If the granule does
+  // not divide n, the boundaries are listed. Throws Error if points do not fit.
   Split canonical(const Mesh&, int64_t n) const;
 
   uint64_t hash() const;
   bool operator==(const Split& o) const;
 
  private:
+  int64_t granules(int64_t n) const;
   void check_axes(const Mesh&) const;
   [[noreturn]] void wrong_end(int64_t n) const;
   std::array<uint8_t, kMaxAxes> axes_{};
