@@ -143,9 +143,25 @@ bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   const bool by_leaves = c.context.reproducible && is_float(c.in[0].dtype());
   if (out.dtype() == DType::kExact && leaves_ >= 0) check_leaves(c, leaves_);
   if (target.numel() > 0) {
-    if (loops(c.in[0], c.in[1], target, by_leaves, list))
-      done = multiply(c, list, target, by_leaves, e);
-    else
+    if (loops(c.in[0], c.in[1], target, by_leaves, list)) {
+      // The kernel rounds the sum over one factor. A sum over several is exact
+      // first.
+      const bool exact = by_leaves && target.dtype() != DType::kExact &&
+                         target.dtype() != DType::kF64 &&
+                         std::ranges::count_if(list, [](const Loop& l) {
+                           return l.summed();
+                         }) > 1;
+      const Tensor sums =
+          exact ? c.scratch(target.shape(), DType::kExact) : target;
+      done =
+          multiply(c, list, sums, by_leaves, exact ? kernels::Epilogue() : e);
+      if (exact) {
+        c.device().cast(c.stream, target.shape(), target.dtype(),
+                        target.mutable_data(), target.strides(), sums.dtype(),
+                        sums.data(), sums.strides());
+        done = false;
+      }
+    } else
       c.device().fill(c.stream, target.dtype(), target.shape(),
                       target.mutable_data(), target.strides(), 0);
   }

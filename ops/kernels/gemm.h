@@ -47,10 +47,11 @@ struct Gemm {
   bool accumulate = false;  // c += instead of c =
   // Whether the sums over k are those that docs/reproducible.md defines, for
   // all sizes and strides: a leaf, kLeaf consecutive k, is a chain of fused
-  // multiply-adds, and the leaves are added as a tree of halves. Half types are
-  // widened to f32 first. On the CPU, for float types, without dimensions of
-  // stride 0 in c. If c_type is exact, c gets each leaf, of f32, as a number of
-  // its exact sum; then c may have such dimensions.
+  // multiply-adds, and the leaves are added exactly and rounded once (those of
+  // f64 are added in turn). Half types are widened to f32 first. On the CPU,
+  // for float types, without dimensions of stride 0 in c. If c_type is exact, c
+  // gets each leaf, of f32, as a number of its exact sum; then c may have such
+  // dimensions.
   static constexpr int64_t kLeaf = 128;
   bool by_leaves = false;
   Epilogue epilogue = {};

@@ -63,6 +63,18 @@ class ExactTile {
       }
   }
 
+  // Writes the sums of the first rows, rounded to floats. Each is of fewer than
+  // 2^25 numbers.
+  void round(int64_t rows, float* to) const {
+    for (int64_t at = 0; at < rows * kWidth; at += V::n) {
+      const V high = load(high_ + at), low = load(low_ + at);
+      const V sum = (high - empty(high)) + (low - empty(low));
+      // An infinity, or NaN, is its own value.
+      const I finite = (bits(high) & kExponent) != kExponent;
+      narrowed(select(finite, sum, high), to + at);
+    }
+  }
+
   // Adds `count` tiles of numbers to the sums of the first rows.
   template <int64_t count>
   void add(int64_t rows, const float* numbers) {
@@ -132,6 +144,13 @@ class ExactTile {
     return __builtin_convertvector(half, typename V::R);
 #endif
   }
+  static void narrowed(V x, float* to) {
+#if defined(__AVX512F__)
+    _mm256_storeu_ps(to, _mm512_cvtpd_ps((__m512d)x.v));
+#else
+    for (int64_t i = 0; i < V::n; ++i) to[i] = static_cast<float>(x.v[i]);
+#endif
+  }
   static bool all_negative(I x) {
 #if defined(__AVX512DQ__)
     return _mm512_movepi64_mask((__m512i)x) == 0xff;
@@ -143,9 +162,9 @@ class ExactTile {
   }
 
   // As in Exact.
-  static V limit(V word) {
-    return of_bits(bits(word) & kExponent) * V(0x1p-27);
-  }
+  static V power(V word) { return of_bits(bits(word) & kExponent); }
+  static V limit(V word) { return power(word) * V(0x1p-27); }
+  static V empty(V word) { return power(word) * V(1.5); }
   static V deposit(V& word, V x) {
     const V before = word;
     word = word + of_bits(bits(x) | 1);

@@ -46,14 +46,11 @@ constexpr int64_t kPad = 17;
 // Up to this many elements of b, SmallProduct is faster.
 constexpr int64_t kSmall = 1 << 15;
 
-// Computes a leaf of R x kColumns elements. a has the R elements of each k in
-// order, and b the kColumns elements of each k, b_row apart. Then adds it to
-// the `merges` tiles before `to`, from the last to the first. The result lies
-// where the first of these tiles was, or at `to`. If the leaf has begun, its
-// sums so far lie there.
+// Sets `to` to a leaf of R x kColumns elements. a has the R elements of each k
+// in order, and b the kColumns elements of each k, b_row apart. If the leaf has
+// begun, its sums so far lie there.
 template <class T, int R>
-void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges,
-          bool begun) {
+void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, bool begun) {
   using V = Vec<T>;
   V sum[R][2];
 #pragma GCC unroll 14
@@ -79,14 +76,6 @@ void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges,
       }
     }
   }
-  for (; merges > 0; --merges) {
-    to -= kTile<T>;
-#pragma GCC unroll 14
-    for (int r = 0; r < R; ++r) {
-      sum[r][0] = load(to + r * kColumns<T>) + sum[r][0];
-      sum[r][1] = load(to + r * kColumns<T> + V::n) + sum[r][1];
-    }
-  }
 #pragma GCC unroll 14
   for (int r = 0; r < R; ++r) {
     store(to + r * kColumns<T>, sum[r][0]);
@@ -95,7 +84,7 @@ void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, int merges,
 }
 // leaf() by R - 1.
 template <class T>
-using Leaf = void (*)(int64_t, const T*, const T*, int64_t, T*, int, bool);
+using Leaf = void (*)(int64_t, const T*, const T*, int64_t, T*, bool);
 template <class T>
 constexpr auto kLeaves = []<size_t... I>(std::index_sequence<I...>) {
   return std::array<Leaf<T>, kRows>{leaf<T, static_cast<int>(I + 1)>...};
@@ -154,9 +143,9 @@ void in_parts(int64_t n, int64_t most, F&& f) {
   }
 }
 
-// Calls tile(i, rows, j, columns, leaf) for all tiles of a product.
-// leaf(g, to, merges) computes leaf g of the tile as leaf() above; it is to be
-// called for each g in turn. REQUIRES: k <= kMostLeaves * kLeaf.
+// Calls tile(i, rows, j, columns, leaf) for all tiles of a product. leaf(g, to)
+// sets `to` to leaf g of the tile; it is to be called for each g in turn.
+// REQUIRES: k <= kMostLeaves * kLeaf.
 template <class T, class F>
 void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
            F&& tile) {
@@ -177,7 +166,7 @@ void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
     const bool in_place = m <= kFew && b.col == 1 && columns == kWidth;
     in_parts(m, kRows, [&](int64_t i, int64_t end) {
       const Leaf<T> compute = kLeaves<T>[static_cast<size_t>(end - i - 1)];
-      tile(i, end - i, j, columns, [&](int64_t g, T* to, int merges) {
+      tile(i, end - i, j, columns, [&](int64_t g, T* to) {
         const int64_t begin = g * kLeaf, length = std::min(kLeaf, k - begin);
         const T* const at = b.p + begin * b.row + j * b.col;
         T* const packed = one ? panel : panel + begin * kWidth;
@@ -195,68 +184,11 @@ void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             pack(columns, count, from.transposed(), copy, kWidth, ahead);
           compute(count, rows_of_a + i * (k + kPad) + (begin + p) * rows,
                   in_place ? from.p : copy, in_place ? b.row : kWidth, to,
-                  p + count == length ? merges : 0, p > 0);
+                  p > 0);
         }
       });
     });
   }
-}
-
-// merges[g] = the number of sums that end with leaf g and begin with another.
-void count_merges(int64_t begin, int64_t end, int* merges) {
-  if (end - begin < 2) return;
-  const int64_t middle = begin + (end - begin + 1) / 2;
-  count_merges(begin, middle, merges);
-  count_merges(middle, end, merges);
-  ++merges[end - 1];
-}
-
-template <class T>
-void sum_of_leaves(int64_t m, int64_t n, int64_t k, Mat<const T> a,
-                   Mat<const T> b, Mat<T> c, bool accumulate, T* spare) {
-  const int64_t leaves = (k + kLeaf - 1) / kLeaf;
-  if (leaves > kMostLeaves) {
-    if (accumulate) {
-      sum_of_leaves(m, n, k, a, b, {spare, n, 1}, false, spare + m * n);
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = 0; j < n; ++j)
-          c.p[i * c.row + j * c.col] += spare[i * n + j];
-      return;
-    }
-    const int64_t first = (leaves + 1) / 2 * kLeaf;
-    sum_of_leaves(m, n, first, a, b, c, false, spare);
-    sum_of_leaves(m, n, k - first, {a.p + first * a.col, a.row, a.col},
-                  {b.p + first * b.row, b.row, b.col}, c, true, spare);
-    return;
-  }
-  int merges[kMostLeaves] = {};
-  count_merges(0, leaves, merges);
-  // As many sums wait as a number up to kMostLeaves has bits.
-  alignas(64) T sums[5 * kTile<T>];
-  static_assert(kMostLeaves < 32);
-  using V = Vec<T>;
-  tiles<T>(
-      m, n, k, a, b,
-      [&](int64_t i, int64_t rows, int64_t j, int64_t columns,
-          auto&& leaf) __attribute__((always_inline)) {
-        T* at = sums;
-        for (int64_t g = 0; g < leaves; ++g) {
-          leaf(g, at, merges[g]);
-          at += (1 - merges[g]) * kTile<T>;
-        }
-        for (int64_t r = 0; r < rows; ++r) {
-          const T* const from = sums + r * kColumns<T>;
-          T* const to = c.p + (i + r) * c.row + j * c.col;
-          if (c.col == 1 && columns == kColumns<T>) {
-            for (int64_t q = 0; q < columns; q += V::n)
-              store(to + q, accumulate ? load(to + q) + load(from + q)
-                                       : load(from + q));
-          } else {
-            for (int64_t q = 0; q < columns; ++q)
-              to[q * c.col] = accumulate ? to[q * c.col] + from[q] : from[q];
-          }
-        }
-      });
 }
 
 // Calls f(m, n, a, b, c) for blocks of the product.
@@ -278,6 +210,106 @@ void in_blocks(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   });
 }
 
+// Calls f(begin, length) for parts of k that tiles() takes.
+template <class F>
+void in_lengths(int64_t k, F&& f) {
+  constexpr int64_t kMost = kMostLeaves * kLeaf;
+  for (int64_t p = 0; p < k; p += kMost) f(p, std::min(kMost, k - p));
+}
+
+template <class T>
+Mat<const T> columns_from(Mat<const T> a, int64_t k) {
+  return {a.p + k * a.col, a.row, a.col};
+}
+template <class T>
+Mat<const T> rows_from(Mat<const T> b, int64_t k) {
+  return {b.p + k * b.row, b.row, b.col};
+}
+
+// Writes a tile to c, or adds it.
+template <class T>
+void write(const T* tile, int64_t rows, int64_t columns, Mat<T> c, bool add) {
+  using V = Vec<T>;
+  for (int64_t r = 0; r < rows; ++r, tile += kColumns<T>) {
+    T* const to = c.p + r * c.row;
+    if (c.col == 1 && columns == kColumns<T>) {
+      for (int64_t q = 0; q < columns; q += V::n)
+        store(to + q, add ? load(to + q) + load(tile + q) : load(tile + q));
+    } else {
+      for (int64_t q = 0; q < columns; ++q)
+        to[q * c.col] = add ? to[q * c.col] + tile[q] : tile[q];
+    }
+  }
+}
+
+// Adds the leaves to c in turn; the first one replaces c if not `accumulate`.
+template <class T>
+void sum_in_turn(int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                 Mat<const T> b, Mat<T> c, bool accumulate) {
+  in_lengths(k, [&](int64_t p, int64_t length) {
+    tiles<T>(
+        m, n, length, columns_from(a, p), rows_from(b, p),
+        [&](int64_t i, int64_t rows, int64_t j, int64_t columns, auto&& leaf) {
+          const Mat<T> to{c.p + i * c.row + j * c.col, c.row, c.col};
+          alignas(64) T sums[kTile<T>];
+          for (int64_t g = 0; g * kLeaf < length; ++g) {
+            leaf(g, sums);
+            write(sums, rows, columns, to, accumulate || p + g > 0);
+          }
+        });
+  });
+}
+
+// Adds the leaves to `sums`, which hold nothing yet if not `begun`. If
+// `rounded` is not null, it gets the sums instead, or adds them. `sums` may
+// then be null if there are at most kMostLeaves.
+void sum_exactly(int64_t m, int64_t n, int64_t k, Mat<const float> a,
+                 Mat<const float> b, Mat<Exact> sums, bool begun,
+                 Mat<float> rounded, bool add) {
+  using Tile = ExactTile<kRows>;
+  static_assert(Tile::kTile == kTile<float>);
+  Tile tile;
+  constexpr int64_t kAtOnce = 4;  // leaves
+  alignas(64) float numbers[kAtOnce * kTile<float>];
+  in_lengths(k, [&](int64_t p, int64_t length) {
+    const bool reads = begun || p > 0;
+    const bool ends = rounded.p != nullptr && p + length == k;
+    tiles<float>(
+        m, n, length, columns_from(a, p), rows_from(b, p),
+        [&](int64_t i, int64_t rows, int64_t j, int64_t columns, auto&& leaf)
+            __attribute__((always_inline)) {
+              const Mat<Exact> to{
+                  sums.p ? sums.p + i * sums.row + j * sums.col : nullptr,
+                  sums.row, sums.col};
+              const int64_t leaves = (length + kLeaf - 1) / kLeaf;
+              for (int64_t g = 0; g < leaves; g += kAtOnce) {
+                const int64_t count = std::min(kAtOnce, leaves - g);
+                for (int64_t q = 0; q < count; ++q) {
+                  if (g == 0 && to.p && to.col == 1)
+                    for (int64_t r = q; r < rows; r += count)
+                      for (int64_t x = 0; x < columns; x += 4)
+                        __builtin_prefetch(to.p + r * to.row + x, 1);
+                  leaf(g + q, numbers + q * kTile<float>);
+                }
+                if (g == 0)
+                  tile.load_from({reads ? to.p : nullptr, to.row, to.col}, rows,
+                                 columns);
+                if (count == kAtOnce)
+                  tile.add<kAtOnce>(rows, numbers);
+                else
+                  for (int64_t q = 0; q < count; ++q)
+                    tile.add<1>(rows, numbers + q * kTile<float>);
+              }
+              if (!ends) return tile.store_to(to, rows, columns);
+              tile.round(rows, numbers);
+              write(numbers, rows, columns,
+                    {rounded.p + i * rounded.row + j * rounded.col, rounded.row,
+                     rounded.col},
+                    add);
+            });
+  });
+}
+
 }  // namespace
 
 template <class T>
@@ -296,19 +328,20 @@ void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   if (kFuses && k <= kLeaf && c.col == 1 && Small::padded(n) * k <= kSmall &&
       (m > (b.col == 1 ? 8 : 32) || Small::padded(n) * k <= 4096))
     return Small::run(m, n, k, a, b, c, accumulate);
-  in_blocks<T, T>(
-      m, n, k, a, b, c,
-      [k, accumulate](int64_t m, int64_t n, Mat<const T> a, Mat<const T> b,
-                      Mat<T> c) {
-        // Sums of more than kMostLeaves leaves that are added to others.
-        int64_t spares = 0;
-        for (int64_t leaves = (k + kLeaf - 1) / kLeaf; leaves > kMostLeaves;
-             leaves = (leaves + 1) / 2)
-          ++spares;
-        sum_of_leaves(
-            m, n, k, a, b, c, accumulate,
-            spares ? scratch<T>(kScratchPackC, spares * m * n) : nullptr);
-      });
+  in_blocks<T, T>(m, n, k, a, b, c,
+                  [k, accumulate](int64_t m, int64_t n, Mat<const T> a,
+                                  Mat<const T> b, Mat<T> c) {
+                    if constexpr (std::is_same_v<T, float>)
+                      if (k > kLeaf) {
+                        Exact* const sums =
+                            k <= kMostLeaves * kLeaf
+                                ? nullptr
+                                : scratch<Exact>(kScratchPackC, m * n);
+                        return sum_exactly(m, n, k, a, b, {sums, n, 1}, false,
+                                           c, accumulate);
+                      }
+                    sum_in_turn(m, n, k, a, b, c, accumulate);
+                  });
 }
 template void leaf_gemm<float>(int64_t, int64_t, int64_t, Mat<const float>,
                                Mat<const float>, Mat<float>, bool);
@@ -327,43 +360,7 @@ void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
       m, n, k, a, b, c,
       [k, accumulate](int64_t m, int64_t n, Mat<const float> a,
                       Mat<const float> b, Mat<Exact> c) {
-        constexpr int64_t kMost = kMostLeaves * kLeaf;
-        using Tile = ExactTile<kRows>;
-        static_assert(Tile::kTile == kTile<float>);
-        Tile sums;
-        constexpr int64_t kAtOnce = 4;  // leaves
-        alignas(64) float numbers[kAtOnce * kTile<float>];
-        for (int64_t p = 0; p < k; p += kMost) {
-          const int64_t length = std::min(kMost, k - p);
-          const bool begun = accumulate || p > 0;
-          tiles<float>(
-              m, n, length, {a.p + p * a.col, a.row, a.col},
-              {b.p + p * b.row, b.row, b.col},
-              [&](int64_t i, int64_t rows, int64_t j, int64_t columns,
-                  auto&& leaf) __attribute__((always_inline)) {
-                const Mat<Exact> to{c.p + i * c.row + j * c.col, c.row, c.col};
-                const int64_t leaves = (length + kLeaf - 1) / kLeaf;
-                for (int64_t g = 0; g < leaves; g += kAtOnce) {
-                  const int64_t count = std::min(kAtOnce, leaves - g);
-                  for (int64_t q = 0; q < count; ++q) {
-                    if (g == 0 && to.col == 1)
-                      for (int64_t r = q; r < rows; r += count)
-                        for (int64_t x = 0; x < columns; x += 4)
-                          __builtin_prefetch(to.p + r * to.row + x, 1);
-                    leaf(g + q, numbers + q * kTile<float>, 0);
-                  }
-                  if (g == 0)
-                    sums.load_from({begun ? to.p : nullptr, to.row, to.col},
-                                   rows, columns);
-                  if (count == kAtOnce)
-                    sums.add<kAtOnce>(rows, numbers);
-                  else
-                    for (int64_t q = 0; q < count; ++q)
-                      sums.add<1>(rows, numbers + q * kTile<float>);
-                }
-                sums.store_to(to, rows, columns);
-              });
-        }
+        sum_exactly(m, n, k, a, b, c, accumulate, {}, false);
       });
 }
 

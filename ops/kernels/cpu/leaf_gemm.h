@@ -15,9 +15,9 @@ namespace dtensor::kernels::cpu {
 // chain of fused multiply-adds in T, in the order of k: sum = fma(a, b, sum).
 inline constexpr int64_t kLeaf = 128;
 
-// c[m,n] = the sum of all leaves, or c += this sum with `accumulate`. A sum of
-// n leaves is the sum of the first ceil(n / 2) plus the sum of the others, each
-// computed in the same way; without leaves it is 0. T is float or double.
+// c[m,n] = the sum of all leaves, or c += this sum with `accumulate`. Without
+// leaves, it is 0. Leaves of float are added exactly (placement/exact.h), and
+// the sum is rounded; those of double are added in turn.
 template <class T>
 void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                Mat<T> c, bool accumulate);

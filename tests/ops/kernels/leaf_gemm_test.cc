@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -59,16 +60,21 @@ T leaf(Mat<const T> a, Mat<const T> b, int64_t i, int64_t j, int64_t begin,
     sum = std::fma(*x, *y, sum);
   return sum;
 }
-// The value of leaves [first, last) of k numbers.
+// An element of the product, or `before` plus it.
 template <class T>
-T tree(Mat<const T> a, Mat<const T> b, int64_t i, int64_t j, int64_t k,
-       int64_t first, int64_t last) {
-  if (last - first <= 1)
-    return leaf(a, b, i, j, first * 128, std::min(k, last * 128));
-  const int64_t middle = first + (last - first + 1) / 2;
-  return tree(a, b, i, j, k, first, middle) + tree(a, b, i, j, k, middle, last);
+T product(Mat<const T> a, Mat<const T> b, int64_t i, int64_t j, int64_t k,
+          std::optional<T> before) {
+  Exact sum;
+  std::optional<T> in_turn = before;
+  for (int64_t p = 0; p < k || p == 0; p += 128) {
+    const T x = leaf(a, b, i, j, p, std::min(k, p + 128));
+    sum.add(x);
+    in_turn = in_turn ? *in_turn + x : x;
+  }
+  if (std::is_same_v<T, double> || k <= 128) return *in_turn;
+  const T rounded = static_cast<T>(sum.value());
+  return before ? *before + rounded : rounded;
 }
-
 template <class T>
 bool same(T x, T y) {
   return std::memcmp(&x, &y, sizeof(T)) == 0;
@@ -94,9 +100,9 @@ void expect_defined(const Case& t) {
   leaf_gemm<T>(t.m, t.n, t.k, a.read(), b.read(), c.mat(), t.accumulate);
   for (int64_t i = 0; i < t.m; ++i)
     for (int64_t j = 0; j < t.n; ++j) {
-      const T sum = tree(a.read(), b.read(), i, j, t.k, 0, (t.k + 127) / 128);
       T& x = want.at(i, j);
-      x = t.accumulate ? x + sum : sum;
+      x = product(a.read(), b.read(), i, j, t.k,
+                  t.accumulate ? std::optional(x) : std::nullopt);
       ASSERT_TRUE(same(c.at(i, j), x))
           << c.at(i, j) << " instead of " << x << " at " << i << ", " << j
           << " of " << sizeof(T) << " bytes, " << t;
@@ -147,6 +153,12 @@ TEST(LeafGemmTest, SeveralBlocks) {
   expect_defined<float>({1100, 40, 1100});
   expect_defined<float>({530, 34, 2100, 1, 0, 0, true});
   expect_defined<float>({16, 2100, 260, 0, 1});
+}
+
+TEST(LeafGemmTest, NumbersOfAllMagnitudes) {
+  for (double scale : {0x1p-70, 0x1p40, 0x1p100, 0x1p110})
+    for (int64_t k : {260, 640, 2300})
+      expect_defined<float>({29, 35, k, 0, 1, 0, k == 640, scale});
 }
 
 TEST(LeafGemmTest, DenormalNumbersAreKept) {
@@ -270,6 +282,13 @@ TEST(LeafGemmExactTest, InfinitiesNansAndZeros) {
         ASSERT_TRUE(x == y || (x != x && y != y)) << x << " not " << y;
     }
   EXPECT_TRUE(same(c.at(5, 0), Exact()));
+  Matrix<float> rounded(m, n);
+  leaf_gemm<float>(m, n, k, a.read(), b.read(), rounded.mat(), false);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      const float x = rounded.at(i, j), y = float(want.at(i, j).value());
+      ASSERT_TRUE(x == y || (x != x && y != y)) << x << " not " << y;
+    }
   EXPECT_TRUE(std::isinf(c.at(1, 0).value()));
 }
 
