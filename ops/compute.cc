@@ -118,10 +118,10 @@ int index_in_group(const Compute& c, AxisMask axes) {
 
 void Compute::allocate_outputs() {
   for (size_t o = 0; o < decision.out.size(); ++o)
-    out.push_back(
-        op.facts().allocates && decision.here
-            ? Tensor::empty(decision.out_local[o], decision.out[o]->dtype())
-            : Tensor());
+    out.push_back(op.facts().allocates && decision.here
+                      ? Tensor::empty(decision.out_local[o],
+                                      decision.out[o]->part_dtype())
+                      : Tensor());
 }
 
 AxisMask Compute::axes_of(char factor) const {

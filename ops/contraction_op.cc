@@ -21,7 +21,8 @@ class Contraction : public Op {
       : Op(std::move(name),
            {.work = {2},
             .saved_inputs = rule.inputs().size() > 1 ? OpFacts::kAll : 0,
-            .allocates = !LocalProduct::views(rule)}),
+            .allocates = !LocalProduct::views(rule),
+            .sums_exactly = true}),
         rule_(std::move(rule)),
         exact_(exact),
         only_in_output_(only_in_output(rule_)) {

@@ -10,8 +10,10 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/id_range.h"
+#include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/operands.h"
 #include "dtensor/ops/kernels/rows.h"
 #include "dtensor/ops/loss_parts.h"
@@ -20,6 +22,7 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
 
 namespace dtensor {
@@ -187,7 +190,8 @@ class CrossEntropy : public Op {
     sums.fill(0);
     c.run(kernels::RowMaxSum{
         .x = x, .max = max.mutable_data(), .sum = exp_sum.mutable_data()});
-    to_common_max(c, 'v', max, exp_sum);
+    const bool exact = reproducible(p.type) && p.type != DType::kF64;
+    if (!exact) to_common_max(c, 'v', max, exp_sum);
     p.for_ranges([&](Interval range, int64_t offset) {
       kernels::Matrix logits = x;
       logits.data = static_cast<const char*>(x.data()) + offset;
@@ -201,7 +205,10 @@ class CrossEntropy : public Op {
     });
     if (smoothing != 0)
       c.run(kernels::RowSum{.x = x, .sum = part(2).mutable_data()});
-    c.reduce_rows(sums, 'v', ReduceOp::kSum, count);
+    if (exact)
+      sum_exactly(c, x, max, sums);
+    else
+      c.reduce_rows(sums, 'v', ReduceOp::kSum, count);
     const Tensor valid = p.valid(c), zero = Tensor::full(p.rows, p.stat, 0);
     using namespace fn;
     row_unary(c, index_of<Log>, exp_sum, log_sum);
@@ -236,6 +243,30 @@ class CrossEntropy : public Op {
   }
 
  private:
+  // Combines the ranks' parts of the maximum and of the sums in a reproducible
+  // run. One rank has a row's picked logit.
+  static void sum_exactly(Compute& c, const kernels::Matrix& x,
+                          const Tensor& max, const Tensor& sums) {
+    c.reduce_rows(max, 'v', ReduceOp::kMax);
+    sum_exps(c, 'v', x, max, sums.slice(0, 0, 1));
+    const int64_t count = sums.shape()[0] - 1;
+    const Tensor others = sums.slice(0, 1, 1 + count);
+    Tensor exact = converted(others, DType::kExact);
+    if (count > 1) {  // the sum of all logits
+      const Tensor total = exact.slice(0, 1, 2);
+      total.fill(0);
+      c.run(kernels::ExactSum{.type = x.type,
+                              .shape = {x.rows, x.n},
+                              .in = x.data,
+                              .strides = {x.stride, 1},
+                              .out = total.mutable_data(),
+                              .out_strides = {1, 0}});
+    }
+    c.reduce_rows(exact, 'v', ReduceOp::kSum, count);
+    c.device().cast(c.stream, others.shape(), others.dtype(),
+                    others.mutable_data(), others.strides(), exact.dtype(),
+                    exact.data(), exact.strides());
+  }
   // Throws Error on every rank if any rank holds a target that is neither a
   // class nor ignore_index. On the CPU, throws before anything else is sent; on
   // other devices, later (id_range.h). Budgets and ExplicitOnly do not apply to

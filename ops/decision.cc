@@ -161,6 +161,15 @@ void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
   if (has_ways) choice.basis = Basis::kWay;
 }
 
+// The spec with P(exact) for P(sum), if it is of floats that have exact sums.
+const Spec* with_exact_sums(const Spec* s) {
+  if (!is_float(s->dtype()) || s->dtype() == DType::kF64) return s;
+  Layout l = s->layout();
+  for (Partial& p : l.partials)
+    if (p.op == ReduceOp::kSum) p.op = ReduceOp::kExactSum;
+  return s->with(l);
+}
+
 CommonDecision decide_anew(RankContext& ctx, const Op& op,
                            std::span<const OpInput> inputs, const Attrs& attrs,
                            const Assignment* assignment, bool forward_only) {
@@ -181,6 +190,8 @@ CommonDecision decide_anew(RankContext& ctx, const Op& op,
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
                                      op.facts().work, ctx.planner, op.name());
   }
+  if (ctx.reproducible && op.facts().sums_exactly)
+    for (SpecRef& out : d.out) out = with_exact_sums(out);
   DT_CHECK(d.out.size() <= Compute::kMostOutputs, op.name(),
            "has {} outputs, but an operator has at most {}; write several "
            "operators",

@@ -14,6 +14,7 @@
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -86,7 +87,8 @@ class Embedding : public Op {
  public:
   explicit Embedding(Kind kind)
       : Op(kind == Kind::kTable ? "embedding" : "index_select",
-           {.work = {.flops_per_point = 0, .looked_up = 1}}),
+           {.work = {.flops_per_point = 0, .looked_up = 1},
+            .sums_exactly = true}),
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -129,7 +131,9 @@ class Embedding : public Op {
     const Matrices matrices(c.in[0], args.dim, 1);
     const Rows table(matrices.flat);
     const Tensor ids = c.in[1].to_contiguous();
-    const Tensor& out = c.out[0];
+    const bool exact = c.out[0].dtype() == DType::kExact;
+    const Tensor out =
+        exact ? c.scratch(c.out[0].shape(), c.in[0].dtype()) : c.out[0];
     if (!args.zeros_outside) check_range(c, ids);
     // Every id is in at most one range. A look-up in another range gives zeros,
     // so the results for all ranges are added.
@@ -153,6 +157,7 @@ class Embedding : public Op {
       look_up(ranges[i], row, more);
       row_binary(c, fn::index_of<fn::Add>, out, more, out);
     }
+    if (exact) c.out[0] = converted(out, DType::kExact);
   }
 
   InputGradients gradient(const GradientCall& c) const override {

@@ -6,6 +6,7 @@
 // until they are reduced. No other sum of floats may be split.
 #pragma once
 #include "dtensor/dist_tensor.h"
+#include "dtensor/ops/kernels/gemm.h"
 #include "dtensor/rank_context.h"
 
 namespace dtensor {
@@ -13,6 +14,12 @@ namespace dtensor {
 // Whether this run adds values of this type reproducibly.
 inline bool reproducible(DType t) {
   return is_float(t) && RankContext::current().reproducible;
+}
+
+// Ranks may cut a sum of products at multiples of this many terms.
+inline int64_t sum_granule() {
+  const RankContext* ctx = RankContext::current_or_null();
+  return ctx && ctx->reproducible ? kernels::Gemm::kLeaf : 1;
 }
 
 // a + b. If one of them is exact, so is the sum.

@@ -23,9 +23,9 @@ bool twice(TensorList inputs) {
 }
 
 DistTensor as_type(const DistTensor& x, DType t) {
-  return x.dtype() == t ? x
-                        : DistTensor::wrap(converted(x.impl()->part(), t),
-                                           x.spec()->with(t));
+  if (x.dtype() == t) return x;
+  if (x.spec()->exact()) return settled(x, t);
+  return DistTensor::wrap(converted(x.impl()->part(), t), x.spec()->with(t));
 }
 
 void check_options(TensorList inputs, const GradOptions& o,

@@ -245,11 +245,19 @@ DistTensor linear(const DistTensor& x, const DistTensor& weight,
     if (bias.defined()) y = add(y, in[2]);
     return then == Activation::kGeluTanh ? gelu_tanh(y) : y;
   }
-  const Op& op = n == 3 ? op_of<Linear>() : product_of_linear();
-  if (then == Activation::kNone) return apply1(op, all);
-  const auto d = decided(op, all);
-  if (d->out[0]->partial_axes()) return gelu_tanh(apply1(op, all));
-  return apply1(gelu_tanh_op(n == 3), all, {}, &d->assignment);
+  // A reproducible run rounds the product before it adds the bias.
+  const bool apart = n == 3 && reproducible(t);
+  const std::span<const DistTensor> together = apart ? product : all;
+  const Op& fused = n == 3 ? op_of<Linear>() : product_of_linear();
+  const Op& op = apart ? product_of_linear() : fused;
+  if (then == Activation::kNone && !apart) return apply1(op, all);
+  const auto d = decided(op, together);
+  if (!d->out[0]->partial_axes())
+    return apply1(then == Activation::kNone ? fused : gelu_tanh_op(n == 3), all,
+                  {}, &d->assignment);
+  DistTensor y = apply1(op, together);
+  if (apart) y = add(y, in[2]);
+  return then == Activation::kNone ? y : gelu_tanh(y);
 }
 
 static const OpFamily kFamily("linear", [] {

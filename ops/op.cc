@@ -34,7 +34,7 @@ DistTensor output_of(const Op& op, RankContext& ctx, const Decision& d,
                      size_t o, Tensor part) {
   if (d.here)
     DT_CHECK(part.defined() && part.shape() == d.out_local[o] &&
-                 part.dtype() == d.out[o]->dtype(),
+                 part.dtype() == d.out[o]->part_dtype(),
              op.name(),
              "computed {} for output {}, {}; let compute() write a part of "
              "shape {} and of that output's type",
@@ -112,8 +112,8 @@ void compute_outputs(Compute& c, std::span<const DistTensor> inputs,
     for (const Tensor& t : kept->take()) {
       const size_t o = c.out.size();
       const bool missing = d.here && !c.op.facts().stores_output(o);
-      c.out.push_back(missing ? Tensor::empty(d.out_local[o], d.out[o]->dtype())
-                              : t);
+      c.out.push_back(
+          missing ? Tensor::empty(d.out_local[o], d.out[o]->part_dtype()) : t);
     }
     if (d.here) c.op.restore(c);
   } else {
@@ -134,7 +134,9 @@ void check_reproducible(const Op& op, const Decision& d) {
   for (const Spec* out : d.out)
     if (is_float(out->dtype()))
       for (const Partial& p : out->layout().partials)
-        DT_CHECK(p.op == ReduceOp::kMax || p.op == ReduceOp::kMin, op.name(),
+        DT_CHECK(p.op == ReduceOp::kMax || p.op == ReduceOp::kMin ||
+                     p.op == ReduceOp::kExactSum,
+                 op.name(),
                  "gives {}, a sum whose bits depend on the mesh, because the "
                  "axis {} splits what it adds; leave --reproducible out, or do "
                  "not split features, heads, experts or the vocabulary",
@@ -175,11 +177,18 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
   watch.decided(attrs, *d);
 
   OpCaptures* const kept = watch.kept();
-  Inputs own;
-  std::span<const DistTensor> inputs = given;
+  Inputs own, unmoved;
+  std::span<const DistTensor> inputs = given, sources;
   {
     Compute c(op, attrs, *d, ctx);
     if (gathers_some) inputs = gathered(ctx, given, kept != nullptr, own);
+    // The cotangents of a tensor add up where its edges lead. In a reproducible
+    // run, they lead to the tensor itself: copies in several layouts would add
+    // in an order that depends on the mesh.
+    if (ctx.reproducible && record) {
+      for (const DistTensor& in : own) unmoved.push_back(in);
+      sources = unmoved.empty() ? given : unmoved;
+    }
     // If the outputs were kept and no gradient reads the inputs, they are not
     // moved: graph edges to the unmoved inputs are equivalent.
     if (!kept || (record && op.facts().saved_inputs))
@@ -193,7 +202,9 @@ void run_op(const Op& op, std::span<const DistTensor> given, const Attrs& asked,
     if (keep != Keep::kMove && op.facts().renames)
       outputs[o].impl()->keep = keep;
   }
-  if (record) record_node(op, attrs, d, given, inputs, outputs);
+  if (record)
+    record_node(op, attrs, d, given, inputs,
+                ctx.reproducible ? sources : inputs, outputs);
   if (gathers_some)
     for (const DistTensor& in : given) free_gathered(ctx, in);
   watch.ran(attrs, *d, outputs);

@@ -126,11 +126,12 @@ void record_node(const Op& op, const Attrs& attrs,
                  std::shared_ptr<const Decision> d,
                  std::span<const DistTensor> given,
                  std::span<const DistTensor> used,
+                 std::span<const DistTensor> sources,
                  std::span<DistTensor> outputs) {
   auto node = std::make_shared<OpNode>(op, attrs, std::move(d));
   node->save(given, used, outputs);
   node->inputs.reserve(used.size());
-  for (const DistTensor& in : used) node->inputs.push_back(edge_to(in));
+  for (const DistTensor& in : sources) node->inputs.push_back(edge_to(in));
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (!is_differentiable(outputs[o].dtype())) continue;
     outputs[o].impl()->node = node;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/rows.h"
 
+#include <cmath>
+
 #include "dtensor/ops/functions/lists.h"
+#include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/placement/error.h"
 
@@ -97,6 +100,30 @@ void to_common_max(Compute& c, char factor, const Tensor& max,
   row_binary(c, index_of<Sub>, scale, max, scale);
   row_unary(c, index_of<Exp>, scale, scale);
   row_binary(c, index_of<Mul>, sum, scale, sum);
+}
+
+void sum_exps(Compute& c, char factor, const kernels::Matrix& x,
+              const Tensor& max, const Tensor& sum) {
+  constexpr int64_t kMost = int64_t{1} << 22;
+  DT_CHECK(c.global_size(factor) <= kMost, c.op.name(),
+           "a reproducible run adds up at most {} exponentials, but a row has "
+           "{}; leave --reproducible out",
+           kMost, c.global_size(factor));
+  const Tensor both = c.scratch({2, x.rows}, DType::kI64);
+  const Tensor units = both.slice(0, 0, 1), nans = both.slice(0, 1, 2);
+  c.run(kernels::ExpUnits{.x = x,
+                          .max = max.data(),
+                          .sums = units.mutable_ptr<int64_t>(),
+                          .nans = nans.mutable_ptr<int64_t>()});
+  c.reduce_rows(both, factor, ReduceOp::kSum, 2);
+  const Tensor none = Tensor::full(nans.shape(), DType::kI64, 0),
+               nan = Tensor::full(nans.shape(), sum.dtype(), NAN);
+  const Tensor some = c.scratch(nans.shape(), DType::kBool);
+  row_binary(c, fn::index_of<fn::Ne>, nans, none, some);
+  c.device().cast(c.stream, units.shape(), sum.dtype(), sum.mutable_data(),
+                  sum.strides(), DType::kI64, units.data(), units.strides());
+  row_unary(c, fn::index_of<fn::MulScalar>, sum, sum, kernels::ExpUnits::kUnit);
+  row_where(c, some, nan, sum, sum);
 }
 
 void check_float(std::string_view op, DType t) {

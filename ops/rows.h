@@ -62,6 +62,12 @@ void row_where(Compute&, const Tensor& condition, const Tensor& a,
 // Collective.
 void to_common_max(Compute&, char factor, const Tensor& max, const Tensor& sum);
 
+// sum = the sum of exp(x - max) over each whole row that a factor may split, in
+// a reproducible run: as integers (kernels::ExpUnits), so that the split does
+// not matter. The rows of x are not side by side. Collective.
+void sum_exps(Compute&, char factor, const kernels::Matrix& x,
+              const Tensor& max, const Tensor& sum);
+
 // Throws Error unless input 0 is a float type and inputs `from` and later have
 // the same one.
 void check_one_type(std::string_view op, std::span<const DType> in,

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "dtensor/ops/kernels/kernel.h"
+#include "dtensor/ops/kernels/operands.h"
 
 namespace dtensor::kernels {
 
@@ -19,6 +20,19 @@ struct ExactSum {
   Shape strides = {};
   void* out = nullptr;  // of type exact
   Shape out_strides = {};
+};
+
+// For each row of x, adds up exp(x - max) as integers: sums[r] is the number of
+// units, each term without its fraction of a unit, and nans[r] the number of
+// terms that are NaN. Sums of several parts of a row may be added; they
+// overflow after 2^23 elements. The rows of x are not side by side. Takes f32,
+// bf16 and f16.
+struct ExpUnits {
+  static constexpr double kUnit = 0x1p-40;
+  Matrix x;
+  const void* max = nullptr;  // of type `stat`: >= each x of the row
+  int64_t* sums = nullptr;    // [rows]
+  int64_t* nans = nullptr;    // [rows]
 };
 
 // The sum of squares of floats, as integers: a float with the exponent e (its

@@ -5,14 +5,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/assign.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
@@ -47,7 +51,16 @@ void expect_equal_bits(
     const std::function<std::vector<DistTensor>(const Mesh&)>& fn) {
   const std::vector<double> one = results(1, fn);
   ASSERT_FALSE(one.empty());
-  for (int64_t ranks : {2, 3, 7}) EXPECT_EQ(results(ranks, fn), one) << ranks;
+  for (int64_t ranks : {2, 3, 7}) {
+    const std::vector<double> all = results(ranks, fn);
+    ASSERT_EQ(all.size(), one.size()) << ranks;
+    size_t differ = 0, first = 0;
+    for (size_t i = one.size(); i-- > 0;)
+      if (all[i] != one[i]) ++differ, first = i;
+    EXPECT_EQ(differ, 0u) << ranks << " ranks, first " << first << " of "
+                          << one.size() << ": " << all[first] << " and "
+                          << one[first];
+  }
 }
 
 DistTensor rows(const Mesh& mesh, const Shape& shape, DType t = DType::kF32) {
@@ -120,6 +133,154 @@ TEST(Exact, SecondGradientsHaveOneValue) {
         grad(sum(tanh(linear(x, w))), {w}, {.create_graph = true});
     return grad(sum(square(first[0])), {w});
   });
+}
+
+// Ranks split what products sum, at leaves of 128, and some have nothing.
+TEST(Exact, SplitFeaturesHaveOneValue) {
+  for (DType t : {DType::kF32, DType::kBF16, DType::kF16})
+    expect_equal_bits([t](const Mesh& mesh) {
+      const auto features = [&](const Shape& shape, uint64_t seed) {
+        const int last = static_cast<int>(shape.size()) - 1;
+        return cast(randn(shape, mesh, {{"dp", Shard(last, 128)}}, DType::kF32,
+                          {seed, 1}) *
+                        0.1,
+                    t)
+            .set_requires_grad();
+      };
+      const DistTensor x = features({5, 3, 700}, 1), w = features({9, 700}, 2),
+                       u = features({4, 5, 700}, 3),
+                       b = cast(rows(mesh, {9}), t).set_requires_grad();
+      const DistTensor y = linear(x, w, b), z = linear(x, w),
+                       g = linear(x, w, b, Activation::kGeluTanh),
+                       e = einsum("bsd,tbd->st", {x, u}),
+                       m = matmul(x, transpose(w, 0, 1));
+      // The columns of `up` are split, so that the gradient of z adds up
+      // leaves; z is used three times.
+      const DistTensor up = cast(
+          randn({700, 9}, mesh, {{"dp", Shard(0, 128)}}, DType::kF32, {7, 1}),
+          t);
+      const DistTensor more =
+          linear(z, up) + linear(z, up * up) + linear(z, up);
+      std::vector<DistTensor> all = grad(
+          sum(y) + sum(g * z) + sum(e) + sum(square(m)) + sum(square(more)),
+          {x, w, u, b});
+      for (const DistTensor& v : {y, z, g, e, m, more}) all.push_back(v);
+      return all;
+    });
+}
+
+TEST(Exact, SplitVocabulariesHaveOneValue) {
+  for (DType t : {DType::kF32, DType::kBF16})
+    for (double smoothing : {0.0, 0.1})
+      expect_equal_bits([&](const Mesh& mesh) {
+        const DistTensor table =
+            cast(randn({300, 130}, mesh, {{"dp", Shard(0)}}, DType::kF32,
+                       {1, 1}),
+                 t)
+                .set_requires_grad();
+        const DistTensor ids = randint(0, 300, {4, 7}, mesh),
+                         targets = randint(0, 300, {4, 7}, mesh);
+        const DistTensor x = embedding(table, ids);
+        const DistTensor logits =
+            linear(x, table.redistribute({{"dp", Shard(0, 128)}}));
+        const DistTensor loss =
+            cross_entropy(logits, targets, Reduction::kNone, -100, smoothing);
+        return std::vector{x, logits, loss, grad(sum(loss), {logits})[0],
+                           grad(sum(loss), {table})[0]};
+      });
+}
+
+// The sum of exponentials, beside a plain loop in f64.
+TEST(Exact, CrossEntropyIsThatOfAPlainLoop) {
+  RunOptions options;
+  options.world = 3;
+  options.reproducible = true;
+  run(options, [](Runtime& rt) {
+    const Mesh mesh = rt.mesh({{"tp", 3}});
+    DistTensor x = randn({6, 1000}, mesh, {{"tp", Shard(1)}}, DType::kF32);
+    x = x * full({6, 1}, 5, mesh, {}, DType::kF32);
+    const DistTensor targets = randint(0, 1000, {6}, mesh);
+    const Tensor loss = cross_entropy(x, targets, Reduction::kNone).full(),
+                 all = x.full(), picked = targets.full();
+    for (int64_t r = 0; r < 6; ++r) {
+      double most = -INFINITY, sum = 0;
+      for (int64_t v = 0; v < 1000; ++v)
+        most = std::max(most, all.at(r * 1000 + v));
+      for (int64_t v = 0; v < 1000; ++v)
+        sum += std::exp(all.at(r * 1000 + v) - most);
+      const double want = std::log(sum) + most -
+                          all.at(r * 1000 + static_cast<int64_t>(picked.at(r)));
+      EXPECT_NEAR(loss.at(r), want, 2e-6 * (1 + std::abs(want)));
+    }
+    const DistTensor nan = masked_fill(x, gt(x, 2.0), NAN);
+    const Tensor none = cross_entropy(nan, targets, Reduction::kNone).full();
+    for (int64_t r = 0; r < 6; ++r) EXPECT_TRUE(std::isnan(none.at(r))) << r;
+  });
+}
+
+// Moves parts of an exact sum, whose rounded values are known.
+TEST(Exact, PartialSumsMoveToEveryLayout) {
+  RunOptions options;
+  options.world = 6;
+  options.reproducible = true;
+  for (DType t : {DType::kF32, DType::kBF16})
+    run(options, [t](Runtime& rt) {
+      const Mesh mesh = rt.mesh({{"a", 2}, {"b", 3}}),
+                 other = rt.mesh({{"c", 5}});
+      // Part i of element j; the sum is exact in f64.
+      const auto value = [](int64_t i, int64_t j) {
+        return std::ldexp(static_cast<double>(1 + i * 7 + j),
+                          static_cast<int>(3 * i - j)) *
+               (i % 2 ? -1 : 1);
+      };
+      Tensor part = Tensor::full({7, 2}, DType::kF32, 0);
+      std::vector<double> want;
+      for (int64_t j = 0; j < 14; ++j) {
+        part.mutable_ptr<float>()[j] = static_cast<float>(value(rt.rank(), j));
+        double sum = 0;
+        for (int64_t i = 0; i < 6; ++i) sum += value(i, j);
+        const float rounded = static_cast<float>(sum);
+        want.push_back(t == DType::kF32 ? rounded : float(bf16(rounded)));
+      }
+      const auto expect = [&](const DistTensor& y) {
+        EXPECT_EQ(y.dtype(), t);
+        const Tensor all = y.full();
+        for (size_t j = 0; j < want.size(); ++j)
+          EXPECT_EQ(all.at(static_cast<int64_t>(j)), want[j])
+              << y.spec()->to_string() << " " << j;
+      };
+      const DistTensor x = DistTensor::wrap(
+          part, Spec::get(mesh, {7, 2},
+                          parse_layout("P(exact),P(exact)", mesh, {7, 2}), t));
+      for (const char* to :
+           {"R,R", "S0,R", "S0,S1", "S1,S0", "S0,S0", "P(exact),R",
+            "S0,P(exact)", "P(exact),P(exact)"}) {
+        expect(x.redistribute(to));
+        expect(x.redistribute_async(to));
+        EXPECT_EQ(
+            x.redistribute(to).local().dtype(),
+            std::string(to).find('P') == std::string::npos ? t : DType::kExact);
+      }
+      if (rt.rank() < 6)
+        expect(x.redistribute(other, {}).redistribute(mesh, {}));
+      // From values that are not partial.
+      const DistTensor y = x.redistribute("S0,R").redistribute("P(exact),R");
+      EXPECT_TRUE(y.spec()->exact());
+      expect(y);
+      const DistTensor wide =
+          x.redistribute("R,R", {.forward_dtype = DType::kF64});
+      for (size_t j = 0; j < want.size(); ++j)
+        EXPECT_EQ(wide.local().at(static_cast<int64_t>(j)), want[j]);
+      // Each is a copy of x in its graph.
+      DistTensor leaf = x.redistribute("P(exact),P(exact)");
+      leaf = leaf.detach().set_requires_grad();
+      const DistTensor g =
+          grad(sum(square(leaf.redistribute("R,S0"))), {leaf})[0];
+      const Tensor slopes = g.full();
+      for (size_t j = 0; j < want.size(); ++j)
+        EXPECT_NEAR(slopes.at(static_cast<int64_t>(j)), 2 * want[j],
+                    std::abs(want[j]) * (t == DType::kF32 ? 1e-6 : 0.02));
+    });
 }
 
 TEST(Exact, AddsCotangentsOfBothKinds) {

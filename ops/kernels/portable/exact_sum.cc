@@ -59,6 +59,30 @@ void count(const ExactSquares& a) {
   }
 }
 
+template <class S>
+void exp_units(Stream s, const ExpUnits& a) {
+  portable::rows(
+      s, a.x.rows, a.x.n,
+      [&a](portable::Row& row, int64_t r) {
+        const int64_t n = a.x.n;
+        const float max = static_cast<const float*>(a.max)[r];
+        float* const e = row.template fast<float>();
+        row.map(
+            n, e, [max](auto v) { return exp_softmax(v - max); },
+            row_at<S>(a.x, r));
+        int64_t sum = 0, nans = 0;
+        for (int64_t i = 0; i < n; ++i) {
+          const bool is_nan = e[i] != e[i];
+          const double x = is_nan ? 0 : static_cast<double>(e[i]);
+          sum += static_cast<int64_t>(x * (1 / ExpUnits::kUnit));
+          nans += is_nan;
+        }
+        a.sums[r] = sum;
+        a.nans[r] = nans;
+      },
+      a.x.n * static_cast<int64_t>(sizeof(float)));
+}
+
 // For f32, bf16 and f16 on the CPU.
 template <class Fn>
 void visit_narrow(DType t, const char* kernel, Fn&& fn) {
@@ -80,6 +104,11 @@ void visit_narrow(DType t, const char* kernel, Fn&& fn) {
 DT_KERNEL(ExactSum)
 void run(Stream, const ExactSum& a) {
   visit_narrow(a.type, "exact_sum", [&]<class T>() { add<T>(a); });
+}
+
+DT_KERNEL(ExpUnits)
+void run(Stream s, const ExpUnits& a) {
+  visit_narrow(a.x.type, "exp_units", [&]<class T>() { exp_units<T>(s, a); });
 }
 
 DT_KERNEL(ExactSquares)
