@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "dtensor/nn/architecture.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
 
@@ -101,18 +103,20 @@ ParameterLayouts layouts_of(const ParallelPlan& plan, std::string_view name,
 }
 
 ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
-  const int64_t d = config.head_dim();
+  const int64_t d = config.head_dim(), leaf = sum_granule();
   const auto on = [&](Placement p) -> Placements { return {{axis, p}}; };
-  // With a granule of d, boundaries fall between heads.
+  // Boundaries fall between heads. Each of these matrices has a product that
+  // sums over what is split, so a reproducible run splits at leaves, too.
+  const int64_t granule = std::lcm(d, leaf);
   ParallelPlan plan = {
-      {"*.q_proj.*", on(Shard(0, d))},
-      {"*.k_proj.*", on(Shard(0, d))},
-      {"*.v_proj.*", on(Shard(0, d))},
-      {"*.o_proj.weight", on(Shard(1, d))},
+      {"*.q_proj.*", on(Shard(0, granule))},
+      {"*.k_proj.*", on(Shard(0, granule))},
+      {"*.v_proj.*", on(Shard(0, granule))},
+      {"*.o_proj.weight", on(Shard(1, granule))},
   };
   const Architecture& a = architecture(config.name);
   const auto split = [&](std::string pattern, int dim) {
-    plan.push_back({std::move(pattern), on(Shard(dim))});
+    plan.push_back({std::move(pattern), on(Shard(dim, leaf))});
   };
   split(std::string(a.embedding) + ".weight", 0);
   if (a.head_kind == Architecture::Head::kPlain && !config.is_tied())

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dtensor/io/checkpoint.h"
@@ -32,11 +33,14 @@ struct Case {
   std::string model = "gpt", mesh = "dp=1";
   DType dtype = DType::kF32;
   int stage = 0;
-  int64_t micro_batches = 1, rows = 12, seq = 8, hidden = 24;
+  int64_t micro_batches = 1, rows = 12, seq = 8, hidden = 24, heads = 3,
+          vocab = 17;
+  bool sequence_parallel = false;
   std::string text() const {
-    return fmt::format("{} on {}, {}, ZeRO {}, {} micro-batches of {} x {}",
-                       model, mesh, name(dtype), stage, micro_batches, rows,
-                       seq);
+    return fmt::format(
+        "{} on {}, {}, ZeRO {}, {} micro-batches of {} x {}, hidden {}{}",
+        model, mesh, name(dtype), stage, micro_batches, rows, seq, hidden,
+        sequence_parallel ? ", sequence parallel" : "");
   }
 };
 
@@ -53,8 +57,8 @@ std::vector<uint64_t> trained(const Case& c, int64_t steps = 3,
   const auto batches = [&](int64_t step) {
     std::vector<int64_t> in, out;
     for (int64_t i = 0; i < c.rows * c.seq; ++i) {
-      in.push_back((step * 7 + i * i + i / 3) % 17);
-      out.push_back((in.back() * 5 + 1) % 17);
+      in.push_back((step * 7 + i * i + i / 3) % c.vocab);
+      out.push_back((in.back() * 5 + 1) % c.vocab);
     }
     return Batch{Tensor::from({c.rows, c.seq}, in.data()),
                  Tensor::from({c.rows, c.seq}, out.data())};
@@ -63,12 +67,13 @@ std::vector<uint64_t> trained(const Case& c, int64_t steps = 3,
     const ModelConfig config{.name = c.model,
                              .layers = 2,
                              .hidden = c.hidden,
-                             .heads = 3,
+                             .heads = c.heads,
                              .seq = c.seq,
-                             .vocab = 17,
+                             .vocab = c.vocab,
                              .dtype = c.dtype};
-    const auto model = make_model(
-        config, mesh, zero(default_plan(config, mesh), c.stage, "dp"));
+    ParallelPlan plan = zero(default_plan(config, mesh), c.stage, "dp");
+    if (c.sequence_parallel) plan = sequence_parallel(plan);
+    const auto model = make_model(config, mesh, plan);
     Trainer trainer(*model, {.steps = 10,
                              .lr = 0.01,
                              .clip = 0.5,
@@ -172,6 +177,31 @@ TEST(Reproducible, SequencesMayBeSplitAtLeaves) {
   }
 }
 
+// 384 features are three leaves, and 1,536 or 1,024 twelve or eight. A head has
+// 64 features, so that a leaf has two heads.
+TEST(Reproducible, FeaturesMayBeSplit) {
+  for (const char* model : {"gpt", "llama"})
+    for (DType t : {DType::kF32, DType::kBF16}) {
+      Case c{.model = model,
+             .dtype = t,
+             .rows = 6,
+             .hidden = 384,
+             .heads = 6,
+             .vocab = 300};
+      const std::vector<uint64_t> want = trained(c, 2);
+      for (const auto& [mesh, stage, sequence] : {std::tuple{"tp=2", 0, false},
+                                                  {"tp=3", 0, true},
+                                                  {"tp=5", 0, false},
+                                                  {"dp=2,tp=2", 3, true},
+                                                  {"pp=2,tp=3", 0, false}}) {
+        c.mesh = mesh;
+        c.stage = stage;
+        c.sequence_parallel = sequence;
+        expect_same(c, want, 2);
+      }
+    }
+}
+
 // Draws what a mesh and a batch may be. With --gtest_shuffle and
 // --gtest_repeat=N, each repetition draws others.
 TEST(Reproducible, RandomCombinations) {
@@ -189,6 +219,12 @@ TEST(Reproducible, RandomCombinations) {
     const bool split_sequence = below(4) == 0;
     c.seq = split_sequence ? 512 : one_of(5, 8, 130, 128);
     c.rows = split_sequence ? 2 : 4 * one_of(1, 2, 3, 5);
+    const bool split_features = below(3) == 0;
+    if (split_features) {
+      c.hidden = 256;
+      c.heads = 4;
+      c.vocab = one_of(17, 300, 512);
+    }
     const std::vector<uint64_t> want = trained(c, 2);
     int64_t dp = one_of(1, 2, 3, 5);
     c.micro_batches = one_of(1, 2);
@@ -199,6 +235,10 @@ TEST(Reproducible, RandomCombinations) {
       c.mesh = fmt::format("pp=2,dp={}", dp);
     else if (below(2) == 0)
       c.mesh += ",fsdp=2";
+    if (split_features && dp < 5) {
+      c.mesh += fmt::format(",tp={}", one_of(2, 3, 4));
+      c.sequence_parallel = !split_sequence && below(2) == 0;
+    }
     c.stage = one_of(0, 1, 2, 3);
     std::vector<uint64_t> got = trained(c, 2);
     if (c.micro_batches > 1)  // the losses are means of means
@@ -271,8 +311,6 @@ TEST(Reproducible, RefusesWhatItCannotKeep) {
     const std::string e = refusal(c);
     EXPECT_NE(e.find(text), std::string::npos) << c.text() << ": " << e;
   };
-  expect({.mesh = "tp=3"}, "because the axis tp splits what it adds");
-  expect({.model = "llama", .mesh = "dp=2,tp=3"}, "the axis tp splits");
   expect({.mesh = "cp=2"}, "rank 0 has the rows 0 to 2 of 8");
   expect({.model = "mixtral"}, "experts] adds in an order that depends");
   expect({.dtype = DType::kF64}, "f64");
