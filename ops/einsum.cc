@@ -9,6 +9,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/diagonal.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/bounded_cache.h"
 #include "dtensor/placement/error.h"
@@ -93,8 +94,15 @@ class Search {
     out_ = text(bound.rule().outputs()[0]);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const DistTensor& x = inputs[i];
-      operands_.push_back(std::make_shared<Product>(Product{
-          text(bound.rule().inputs()[i]), as_input(x), uint64_t{1} << i}));
+      // The order of sums decides their rounding, so a reproducible run prices
+      // the work of one rank.
+      const OpInput input =
+          reproducible(x.dtype())
+              ? OpInput{Spec::replicated(Mesh::parse("one=1"), x.shape(),
+                                         x.dtype())}
+              : as_input(x);
+      operands_.push_back(std::make_shared<Product>(
+          Product{text(bound.rule().inputs()[i]), input, uint64_t{1} << i}));
     }
   }
 

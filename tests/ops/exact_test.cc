@@ -169,6 +169,23 @@ TEST(Exact, SplitFeaturesHaveOneValue) {
     });
 }
 
+// Both orders of the products need as many multiplications, so that prices of
+// layouts would decide.
+TEST(Exact, ProductsOfManyHaveOneOrder) {
+  expect_equal_bits([](const Mesh& mesh) {
+    const auto matrix = [&](const Shape& shape, const Placements& p) {
+      return randn(shape, mesh, p, DType::kF32, {2, 1});
+    };
+    std::vector<DistTensor> all;
+    for (int split : {0, 1})
+      all.push_back(einsum("ab,bc,cd->ad",
+                           {matrix({5, 300}, {}),
+                            matrix({300, 300}, {{"dp", Shard(split, 128)}}),
+                            matrix({300, 5}, {})}));
+    return all;
+  });
+}
+
 TEST(Exact, SplitVocabulariesHaveOneValue) {
   for (DType t : {DType::kF32, DType::kBF16})
     for (double smoothing : {0.0, 0.1})
