@@ -63,8 +63,17 @@ Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
   for (size_t d = 0; d < use.dims.size(); ++d) {
     const Dim& dim = use.dims[d];
     if (dim.kind() != Dim::Kind::kLeaf) continue;
+    // A granule is for uses. Cutting its parts anywhere makes equal parts,
+    // which are gathered among the ranks of `axis`.
+    Split split = dim.split();
+    if (split.granule() > 1) {
+      std::vector<int64_t> points{0};
+      for (int64_t i = 0; i < split.parts(mesh); ++i)
+        points.push_back(split.part(mesh, dim.size(), i).hi);
+      split = Split::at(split.axes(), std::move(points), mesh);
+    }
     Layout cut = use;
-    cut.dims[d] = Dim(dim.size(), dim.split().pushed(mesh, dim.size(), axis));
+    cut.dims[d] = Dim(dim.size(), split.pushed(mesh, dim.size(), axis));
     int64_t largest = 1;
     for (const Dim& other : cut.dims) largest *= other.largest(mesh);
     if (largest < least) best = cut;
