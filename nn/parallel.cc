@@ -9,6 +9,7 @@
 #include "dtensor/ops/exact.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/owned.h"
+#include "dtensor/placement/plan.h"
 
 namespace dtensor::nn {
 
@@ -54,30 +55,30 @@ Layout layout_of(const ParallelPlan& plan, std::string_view name,
 namespace {
 
 // Splits the layout `use` over one more axis, in the dimension for which the
-// largest part is smallest. Returns `use` if the axis splits it already, or if
-// it has no dimension that can be split further.
+// largest part is smallest and gathering restores `use`: among fewer granules
+// than ranks, the canonical order of the axes may not be the order in which
+// they split. Returns `use` if the axis splits it already, or if it has no
+// dimension that can be split further.
 Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
   if ((use.split_axes() >> axis) & 1) return use;
+  const auto gathers = [&](const Layout& cut) {
+    const auto spec = [&](const Layout& l) {
+      return Spec::get(mesh, use.shape(), l, DType::kF32);
+    };
+    return only_gathers(plan(spec(cut), spec(use), CostTable()));
+  };
   Layout best = use;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (size_t d = 0; d < use.dims.size(); ++d) {
     const Dim& dim = use.dims[d];
     if (dim.kind() != Dim::Kind::kLeaf) continue;
-    // A granule is for uses. Cutting its parts anywhere makes equal parts,
-    // which are gathered among the ranks of `axis`.
-    Split split = dim.split();
-    if (split.granule() > 1) {
-      std::vector<int64_t> points{0};
-      for (int64_t i = 0; i < split.parts(mesh); ++i)
-        points.push_back(split.part(mesh, dim.size(), i).hi);
-      split = Split::at(split.axes(), std::move(points), mesh);
-    }
     Layout cut = use;
-    cut.dims[d] = Dim(dim.size(), split.pushed(mesh, dim.size(), axis));
+    cut.dims[d] = Dim(dim.size(), dim.split().pushed(mesh, dim.size(), axis));
     int64_t largest = 1;
     for (const Dim& other : cut.dims) largest *= other.largest(mesh);
-    if (largest < least) best = cut;
-    least = std::min(least, largest);
+    if (largest >= least || !gathers(cut)) continue;
+    best = cut;
+    least = largest;
   }
   return best.canonical(mesh);
 }

@@ -104,5 +104,19 @@ TEST(Parallel, UnknownAxesAreRefused) {
   EXPECT_FALSE(default_plan({}, Mesh::parse("tp=2")).empty());
 }
 
+// Over nine ranks, two granules are split alike in both orders of the axes. The
+// canonical order is not the one that gathering over dp needs.
+TEST(Parallel, ZeroLeavesWholeWhatGatheringWouldNotRestore) {
+  const ParallelPlan plan =
+      zero({{"*.bias", Placements{{"tp", Shard(0, 128)}}}}, 3);
+  for (const auto& [mesh_text, rest] :
+       {std::pair{"dp=3,tp=3", "R,S0/128"}, {"dp=3,tp=4", "[{tp,dp}/128]"}}) {
+    const Mesh mesh = Mesh::parse(mesh_text);
+    const ParameterLayouts l = layouts_of(plan, "q.bias", mesh, {256});
+    EXPECT_EQ(l.rest.to_string(mesh), rest);
+    EXPECT_EQ(l.use.to_string(mesh), "R,S0/128");
+  }
+}
+
 }  // namespace
 }  // namespace dtensor::nn
