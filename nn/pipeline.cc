@@ -227,7 +227,8 @@ class Pipeline::Run {
     const Specs in = s == 0 ? specs_of(m.x) : came(s, i);
     Specs& known = of_.made_[{s, in}];
     if (known.empty()) {
-      const NoGrad no_grad;
+      // With gradients as on the stage's ranks, because NoGrad would let
+      // operators choose other layouts (see choose()).
       Tensors x;
       for (const Spec* spec : in) x.push_back(only_spec(spec));
       known = specs_of(outputs(s, x, i));

@@ -199,6 +199,16 @@ TEST(PipelineModel, WithDataAndTensorParallelism) {
   }
 }
 
+// Ranks of the next stage have to know the layout in which this stage ends. A
+// large product ends in a reduce-scatter if no gradient will be taken.
+TEST(PipelineModel, StagesAgreeOnLayoutsOfLargeProducts) {
+  ModelConfig config = config_of("gpt");
+  config.hidden = 256;
+  config.heads = 4;
+  config.seq = 66;
+  check(config, on_one_rank(config), "pp=2,dp=2,tp=4", "1f1b", 2);
+}
+
 // The loads of routers go through the stages with the activations.
 TEST(PipelineModel, Experts) {
   const ModelConfig config = config_of("mixtral");
