@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums that do not depend on the mesh (RunOptions::reproducible).
 //
-// A sum that ranks may split is of type exact (placement/exact.h): its parts
-// add up to the same bits in any order. The gradients of weights are such sums
-// until they are reduced. No other sum of floats may be split.
+// The parts of a sum that ranks may split are of type exact
+// (placement/exact.h): they add up to the same bits in any order. The gradients
+// of weights are tensors of that type until they are reduced, and other partial
+// sums are P(exact) (ReduceOp::kExactSum). No other sum of floats may be split.
 #pragma once
 #include "dtensor/dist_tensor.h"
 #include "dtensor/ops/kernels/gemm.h"
