@@ -23,7 +23,8 @@ struct FoldedGemm {
   Gemm g;
   GemmBatch batch[kMaxDims];
   int nb = 0;
-  bool empty = false;  // c has no elements
+  bool empty = false;      // c has no elements
+  int64_t leaves_per = 0;  // if not 0, leaves also end at multiples of this k
 
   explicit FoldedGemm(const Gemm& in) : g(in) {
     for (int i = 0; i < g.batch.size(); ++i) {
@@ -75,11 +76,16 @@ struct FoldedGemm {
     return true;
   }
   bool fold(const GemmBatch& d) {
-    // Whole leaves stay what they are in a longer sum of leaves.
-    if (d.c == 0)
-      return (!g.by_leaves ||
-              (g.c_type == DType::kExact && g.k % g.kLeaf == 0)) &&
-             join(g.k, g.a_k, g.b_k, d.n, d.a, d.b);
+    if (d.c == 0) {
+      const int64_t k = g.k;
+      if (g.by_leaves &&
+          (g.c_type != DType::kExact || k == 1 || !g.leaf_ends.empty()))
+        return false;
+      if (!join(g.k, g.a_k, g.b_k, d.n, d.a, d.b)) return false;
+      // Leaves stay what they are in a longer sum of leaves.
+      if (leaves_per == 0 && g.by_leaves && k % g.kLeaf != 0) leaves_per = k;
+      return true;
+    }
     if (d.b == 0 && join(g.m, g.a_m, g.c_m, d.n, d.a, d.c)) return true;
     return d.a == 0 && join(g.n, g.b_n, g.c_n, d.n, d.b, d.c);
   }

@@ -2,6 +2,7 @@
 // Products of matrices.
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "dtensor/ops/kernels/kernel.h"
 
@@ -54,6 +55,9 @@ struct Gemm {
   // dimensions.
   static constexpr int64_t kLeaf = 128;
   bool by_leaves = false;
+  // If c_type is exact: where each leaf ends, ascending, the last at k; each
+  // has 1 to kLeaf products. Empty: at multiples of kLeaf, and at k.
+  std::span<const int64_t> leaf_ends = {};
   Epilogue epilogue = {};
 };
 

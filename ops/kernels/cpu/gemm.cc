@@ -330,14 +330,24 @@ void leaves(const FoldedGemm& f) {
 }
 template <class T>
 void exact_leaves(const FoldedGemm& f) {
-  for_each<T, Exact>(f, [](int64_t m, int64_t n, int64_t k, Mat<const T> a,
-                           Mat<const T> b, Mat<Exact> c, bool accumulate) {
-    if constexpr (std::is_same_v<T, float>)
-      leaf_gemm_exact(m, n, k, a, b, c, accumulate);
-    else
-      leaf_gemm_exact(m, n, k, widened(kScratchRows, m, k, a),
-                      widened(kScratchTable, k, n, b), c, accumulate);
-  });
+  thread_local std::vector<int64_t> ends;
+  Leaves leaves{f.g.k, f.g.leaf_ends};
+  if (const int64_t per = f.leaves_per) {
+    ends.clear();
+    for (int64_t begin = 0; begin < f.g.k; begin += per)
+      for (int64_t at = kLeaf; at < per + kLeaf; at += kLeaf)
+        ends.push_back(begin + std::min(at, per));
+    leaves.ends = ends;
+  }
+  for_each<T, Exact>(
+      f, [&leaves](int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                   Mat<const T> b, Mat<Exact> c, bool accumulate) {
+        if constexpr (std::is_same_v<T, float>)
+          leaf_gemm_exact(m, n, leaves, a, b, c, accumulate);
+        else
+          leaf_gemm_exact(m, n, leaves, widened(kScratchRows, m, k, a),
+                          widened(kScratchTable, k, n, b), c, accumulate);
+      });
 }
 
 // Calls fn with the float type of the operands.

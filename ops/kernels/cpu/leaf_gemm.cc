@@ -144,11 +144,13 @@ void in_parts(int64_t n, int64_t most, F&& f) {
 }
 
 // Calls tile(i, rows, j, columns, leaf) for all tiles of a product. leaf(g, to)
-// sets `to` to leaf g of the tile; it is to be called for each g in turn.
-// REQUIRES: k <= kMostLeaves * kLeaf.
+// sets `to` to leaf g of the tile; it is to be called for each of the leaves
+// [first, last) in turn. Column 0 of a, and row 0 of b, belong to the first.
+// REQUIRES: the leaves have at most kMostLeaves * kLeaf products.
 template <class T, class F>
-void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
-           F&& tile) {
+void tiles(int64_t m, int64_t n, const Leaves& leaves, int64_t first,
+           int64_t last, Mat<const T> a, Mat<const T> b, F&& tile) {
+  const int64_t origin = leaves.begin(first), k = leaves.end(last - 1) - origin;
   constexpr int64_t kWidth = kColumns<T>;
   T* const rows_of_a = scratch<T>(kScratchPackA, m * (k + kPad));
   // Reads memory in order: a few columns of a at a time if they lie there.
@@ -167,7 +169,8 @@ void tiles(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
     in_parts(m, kRows, [&](int64_t i, int64_t end) {
       const Leaf<T> compute = kLeaves<T>[static_cast<size_t>(end - i - 1)];
       tile(i, end - i, j, columns, [&](int64_t g, T* to) {
-        const int64_t begin = g * kLeaf, length = std::min(kLeaf, k - begin);
+        const int64_t begin = leaves.begin(g) - origin,
+                      length = leaves.end(g) - leaves.begin(g);
         const T* const at = b.p + begin * b.row + j * b.col;
         T* const packed = one ? panel : panel + begin * kWidth;
         const int64_t rows = end - i, step = one && rows <= 4 ? kStep : kLeaf;
@@ -210,11 +213,16 @@ void in_blocks(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   });
 }
 
-// Calls f(begin, length) for parts of k that tiles() takes.
+// Calls f(first, last) for ranges of leaves that tiles() takes.
 template <class F>
-void in_lengths(int64_t k, F&& f) {
-  constexpr int64_t kMost = kMostLeaves * kLeaf;
-  for (int64_t p = 0; p < k; p += kMost) f(p, std::min(kMost, k - p));
+void in_ranges(const Leaves& leaves, F&& f) {
+  for (int64_t first = 0; first < leaves.count();) {
+    const int64_t most = leaves.begin(first) + kMostLeaves * kLeaf;
+    int64_t last = first + 1;
+    while (last < leaves.count() && leaves.end(last) <= most) ++last;
+    f(first, last);
+    first = last;
+  }
 }
 
 template <class T>
@@ -246,15 +254,17 @@ void write(const T* tile, int64_t rows, int64_t columns, Mat<T> c, bool add) {
 template <class T>
 void sum_in_turn(int64_t m, int64_t n, int64_t k, Mat<const T> a,
                  Mat<const T> b, Mat<T> c, bool accumulate) {
-  in_lengths(k, [&](int64_t p, int64_t length) {
+  const Leaves leaves{k};
+  in_ranges(leaves, [&](int64_t first, int64_t last) {
+    const int64_t p = leaves.begin(first);
     tiles<T>(
-        m, n, length, columns_from(a, p), rows_from(b, p),
+        m, n, leaves, first, last, columns_from(a, p), rows_from(b, p),
         [&](int64_t i, int64_t rows, int64_t j, int64_t columns, auto&& leaf) {
           const Mat<T> to{c.p + i * c.row + j * c.col, c.row, c.col};
           alignas(64) T sums[kTile<T>];
-          for (int64_t g = 0; g * kLeaf < length; ++g) {
+          for (int64_t g = first; g < last; ++g) {
             leaf(g, sums);
-            write(sums, rows, columns, to, accumulate || p + g > 0);
+            write(sums, rows, columns, to, accumulate || g > 0);
           }
         });
   });
@@ -263,7 +273,7 @@ void sum_in_turn(int64_t m, int64_t n, int64_t k, Mat<const T> a,
 // Adds the leaves to `sums`, which hold nothing yet if not `begun`. If
 // `rounded` is not null, it gets the sums instead, or adds them. `sums` may
 // then be null if there are at most kMostLeaves.
-void sum_exactly(int64_t m, int64_t n, int64_t k, Mat<const float> a,
+void sum_exactly(int64_t m, int64_t n, const Leaves& leaves, Mat<const float> a,
                  Mat<const float> b, Mat<Exact> sums, bool begun,
                  Mat<float> rounded, bool add) {
   using Tile = ExactTile<kRows>;
@@ -271,27 +281,27 @@ void sum_exactly(int64_t m, int64_t n, int64_t k, Mat<const float> a,
   Tile tile;
   constexpr int64_t kAtOnce = 4;  // leaves
   alignas(64) float numbers[kAtOnce * kTile<float>];
-  in_lengths(k, [&](int64_t p, int64_t length) {
-    const bool reads = begun || p > 0;
-    const bool ends = rounded.p != nullptr && p + length == k;
+  in_ranges(leaves, [&](int64_t first, int64_t last) {
+    const bool reads = begun || first > 0;
+    const bool ends = rounded.p != nullptr && last == leaves.count();
+    const int64_t p = leaves.begin(first);
     tiles<float>(
-        m, n, length, columns_from(a, p), rows_from(b, p),
+        m, n, leaves, first, last, columns_from(a, p), rows_from(b, p),
         [&](int64_t i, int64_t rows, int64_t j, int64_t columns, auto&& leaf)
             __attribute__((always_inline)) {
               const Mat<Exact> to{
                   sums.p ? sums.p + i * sums.row + j * sums.col : nullptr,
                   sums.row, sums.col};
-              const int64_t leaves = (length + kLeaf - 1) / kLeaf;
-              for (int64_t g = 0; g < leaves; g += kAtOnce) {
-                const int64_t count = std::min(kAtOnce, leaves - g);
+              for (int64_t g = first; g < last; g += kAtOnce) {
+                const int64_t count = std::min(kAtOnce, last - g);
                 for (int64_t q = 0; q < count; ++q) {
-                  if (g == 0 && to.p && to.col == 1)
+                  if (g == first && to.p && to.col == 1)
                     for (int64_t r = q; r < rows; r += count)
                       for (int64_t x = 0; x < columns; x += 4)
                         __builtin_prefetch(to.p + r * to.row + x, 1);
                   leaf(g + q, numbers + q * kTile<float>);
                 }
-                if (g == 0)
+                if (g == first)
                   tile.load_from({reads ? to.p : nullptr, to.row, to.col}, rows,
                                  columns);
                 if (count == kAtOnce)
@@ -337,7 +347,7 @@ void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                             k <= kMostLeaves * kLeaf
                                 ? nullptr
                                 : scratch<Exact>(kScratchPackC, m * n);
-                        return sum_exactly(m, n, k, a, b, {sums, n, 1}, false,
+                        return sum_exactly(m, n, {k}, a, b, {sums, n, 1}, false,
                                            c, accumulate);
                       }
                     sum_in_turn(m, n, k, a, b, c, accumulate);
@@ -348,19 +358,20 @@ template void leaf_gemm<float>(int64_t, int64_t, int64_t, Mat<const float>,
 template void leaf_gemm<double>(int64_t, int64_t, int64_t, Mat<const double>,
                                 Mat<const double>, Mat<double>, bool);
 
-void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
-                     Mat<const float> b, Mat<Exact> c, bool accumulate) {
+void leaf_gemm_exact(int64_t m, int64_t n, const Leaves& leaves,
+                     Mat<const float> a, Mat<const float> b, Mat<Exact> c,
+                     bool accumulate) {
   if (m == 0 || n == 0) return;
-  if (k == 0) {
+  if (leaves.k == 0) {
     for (int64_t i = 0; i < m && !accumulate; ++i)
       for (int64_t j = 0; j < n; ++j) c.p[i * c.row + j * c.col] = Exact();
     return;
   }
   in_blocks<float, Exact>(
-      m, n, k, a, b, c,
-      [k, accumulate](int64_t m, int64_t n, Mat<const float> a,
-                      Mat<const float> b, Mat<Exact> c) {
-        sum_exactly(m, n, k, a, b, c, accumulate, {}, false);
+      m, n, leaves.k, a, b, c,
+      [&leaves, accumulate](int64_t m, int64_t n, Mat<const float> a,
+                            Mat<const float> b, Mat<Exact> c) {
+        sum_exactly(m, n, leaves, a, b, c, accumulate, {}, false);
       });
 }
 

@@ -4,6 +4,8 @@
 // on strides, or on the width of the CPU's vectors. Private to ops/kernels.
 #pragma once
 #include <cstdint>
+#include <iterator>
+#include <span>
 
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/placement/exact.h"
@@ -15,6 +17,22 @@ namespace dtensor::kernels::cpu {
 // chain of fused multiply-adds in T, in the order of k: sum = fma(a, b, sum).
 inline constexpr int64_t kLeaf = 128;
 
+// The leaves of k products: leaf g is the products [begin(g), end(g)).
+struct Leaves {
+  int64_t k;
+  // Where each leaf ends, ascending, the last at k; each has 1 to kLeaf
+  // products. Empty: every leaf but the last has kLeaf.
+  std::span<const int64_t> ends = {};
+
+  int64_t count() const {
+    return ends.empty() ? (k + kLeaf - 1) / kLeaf : std::ssize(ends);
+  }
+  int64_t begin(int64_t g) const {
+    return ends.empty() ? g * kLeaf : g == 0 ? 0 : ends[size_t(g - 1)];
+  }
+  int64_t end(int64_t g) const { return g + 1 == count() ? k : begin(g + 1); }
+};
+
 // c[m,n] = the sum of all leaves, or c += this sum with `accumulate`. Without
 // leaves, it is 0. Leaves of float are added exactly (placement/exact.h), and
 // the sum is rounded; those of double are added in turn.
@@ -23,7 +41,7 @@ void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                Mat<T> c, bool accumulate);
 
 // c[m,n] = the exact sum of each leaf's value, or c += with `accumulate`.
-void leaf_gemm_exact(int64_t m, int64_t n, int64_t k, Mat<const float> a,
+void leaf_gemm_exact(int64_t m, int64_t n, const Leaves&, Mat<const float> a,
                      Mat<const float> b, Mat<Exact> c, bool accumulate = true);
 
 }  // namespace dtensor::kernels::cpu

@@ -210,7 +210,7 @@ void expect_exact(const Case& t, bool before = false) {
       for (int64_t j = 0; j < t.n; ++j) c.at(i, j) = Exact(7);
   }
   add_leaves(t.m, t.n, t.k, a.read(), b.read(), want.mat());
-  leaf_gemm_exact(t.m, t.n, t.k, a.read(), b.read(), c.mat(), before);
+  leaf_gemm_exact(t.m, t.n, {t.k}, a.read(), b.read(), c.mat(), before);
   for (size_t i = 0; i < c.values.size(); ++i)
     ASSERT_TRUE(same(c.values[i], want.values[i]))
         << c.values[i].value() << " instead of " << want.values[i].value()
@@ -238,9 +238,9 @@ TEST(LeafGemmExactTest, PartsInAnyOrderGiveTheSameBytes) {
   const auto a = Matrix<float>(m, k, 1).random(1);
   const auto b = Matrix<float>(k, n).random(2);
   Matrix<Exact> whole(m, n);
-  leaf_gemm_exact(m, n, k, a.read(), b.read(), whole.mat());
+  leaf_gemm_exact(m, n, {k}, a.read(), b.read(), whole.mat());
   const auto part = [&](int64_t begin, int64_t end, Mat<Exact> c) {
-    leaf_gemm_exact(m, n, end - begin,
+    leaf_gemm_exact(m, n, {end - begin},
                     {&a.values[size_t(begin * m)], a.row, a.col},
                     {&b.values[size_t(begin * n)], b.row, b.col}, c);
   };
@@ -258,6 +258,25 @@ TEST(LeafGemmExactTest, PartsInAnyOrderGiveTheSameBytes) {
   }
 }
 
+TEST(LeafGemmExactTest, ListedLeaves) {
+  const int64_t m = 33, n = 70, k = 5000;
+  const auto a = Matrix<float>(m, k, 1).random(1);
+  const auto b = Matrix<float>(k, n).random(2);
+  std::mt19937 random(3);
+  std::vector<int64_t> ends;
+  for (int64_t at = 0; at < k;)
+    ends.push_back(at = std::min<int64_t>(k, at + 1 + random() % 128));
+  Matrix<Exact> c(m, n), want(m, n);
+  leaf_gemm_exact(m, n, {k, ends}, a.read(), b.read(), c.mat(), false);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      for (size_t g = 0; g < ends.size(); ++g)
+        want.at(i, j).add(static_cast<double>(
+            leaf(a.read(), b.read(), i, j, g ? ends[g - 1] : 0, ends[g])));
+  for (size_t i = 0; i < c.values.size(); ++i)
+    ASSERT_TRUE(same(c.values[i], want.values[i])) << i;
+}
+
 TEST(LeafGemmExactTest, InfinitiesNansAndZeros) {
   const int64_t m = 20, n = 40, k = 300;
   auto a = Matrix<float>(m, k).random(1);
@@ -272,7 +291,7 @@ TEST(LeafGemmExactTest, InfinitiesNansAndZeros) {
   for (int64_t p = 0; p < k; ++p) a.at(5, p) = 0;
   Matrix<Exact> c(m, n), want(m, n);
   add_leaves(m, n, k, a.read(), b.read(), want.mat());
-  leaf_gemm_exact(m, n, k, a.read(), b.read(), c.mat());
+  leaf_gemm_exact(m, n, {k}, a.read(), b.read(), c.mat());
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       const double x = c.at(i, j).value(), y = want.at(i, j).value();
