@@ -29,9 +29,11 @@ Routed TopKRouter::forward(const DistTensor& x) const {
   const DistTensor weights =
       normalize_ ? best.values / sum(best.values, {-1}, true) : best.values;
   const DistTensor chosen = cast(one_hot(best.indices, weight_.size(0)), wide);
+  std::vector<int> tokens;
+  for (int d = 0; d + 1 < x.ndim(); ++d) tokens.push_back(d);
   return {best.indices,
           cast(weights, x.dtype()),
-          {mean(sum(chosen, {1}), {0}), mean(probability, {0})}};
+          {mean(sum(chosen, {-2}), tokens), mean(probability, tokens)}};
 }
 
 Experts::Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts)
@@ -45,7 +47,13 @@ Experts::Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts)
 
 DistTensor Experts::forward(const DistTensor& x, const DistTensor& ids,
                             const DistTensor& weights) const {
-  return experts(x, ids, weights, gate_proj_, up_proj_, down_proj_);
+  const auto flat = [](const DistTensor& t) {
+    return t.ndim() == 3 ? flatten(t, 0, 1) : t;
+  };
+  const DistTensor y =
+      experts(flat(x), flat(ids), flat(weights), gate_proj_, up_proj_,
+              down_proj_, x.ndim() == 3 ? x.size(1) : 0);
+  return x.ndim() == 3 ? reshape(y, x.shape()) : y;
 }
 
 MixtureOfExperts::MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
@@ -55,9 +63,8 @@ MixtureOfExperts::MixtureOfExperts(const Scope& at, int64_t hidden, int64_t ffn,
       experts_(add<Experts>("experts", hidden, ffn, experts)) {}
 
 Mixed MixtureOfExperts::forward(const DistTensor& x) const {
-  const DistTensor tokens = reshape(x, {x.size(0) * x.size(1), x.size(2)});
-  const Routed to = gate_(tokens);
-  return {reshape(experts_(tokens, to.ids, to.weights), x.shape()), to.load};
+  const Routed to = gate_(x);
+  return {experts_(x, to.ids, to.weights), to.load};
 }
 
 RouterLoad operator+(const RouterLoad& a, const RouterLoad& b) {

@@ -194,7 +194,7 @@ class Attention : public Module {
 
 // The experts that each token goes to, and their weights.
 struct Routed {
-  DistTensor ids, weights;  // [tokens, k]
+  DistTensor ids, weights;  // [tokens, k] or [b, s, k]
   RouterLoad load;
 };
 
@@ -206,7 +206,8 @@ class TopKRouter : public Module {
   // Throws Error unless 1 <= k <= experts.
   TopKRouter(const Scope& at, int64_t hidden, int64_t experts, int64_t k,
              bool normalize = true);
-  virtual Routed forward(const DistTensor& x) const;  // x [tokens, hidden]
+  // x [tokens, hidden] or [b, s, hidden].
+  virtual Routed forward(const DistTensor& x) const;
 
  private:
   DistTensor weight_;
@@ -220,7 +221,8 @@ class TopKRouter : public Module {
 class Experts : public Module {
  public:
   Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts);
-  // x [tokens, hidden], ids and weights [tokens, k] -> [tokens, hidden].
+  // x [tokens, hidden], ids and weights [tokens, k] -> [tokens, hidden]; or b,
+  // s for tokens.
   virtual DistTensor forward(const DistTensor& x, const DistTensor& ids,
                              const DistTensor& weights) const;
 

@@ -83,6 +83,9 @@ Layout cut_further(const Layout& use, const Mesh& mesh, int axis) {
   return best.canonical(mesh);
 }
 
+// Whether the matrices of one expert may be split. See experts().
+bool splits_experts() { return sum_granule() == 1; }
+
 }  // namespace
 
 ParallelPlan zero(ParallelPlan plan, int stage, std::string_view axis) {
@@ -142,6 +145,7 @@ ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
       split("*.down_proj.weight", 1);
       break;
     case Architecture::Mlp::kExperts:
+      if (!splits_experts()) break;
       for (const char* first : {"*.experts.gate_proj", "*.experts.up_proj"})
         split(first, 1);
       split("*.experts.down_proj", 2);
@@ -152,7 +156,7 @@ ParallelPlan tensor_parallel(const ModelConfig& config, std::string_view axis) {
 ParallelPlan expert_parallel(std::string_view axis,
                              std::string_view tensor_axis) {
   const auto on = [&](int dim) -> Placements {
-    if (tensor_axis.empty()) return {{axis, Shard(0)}};
+    if (tensor_axis.empty() || !splits_experts()) return {{axis, Shard(0)}};
     return {{axis, Shard(0)}, {tensor_axis, Shard(dim)}};
   };
   return {{"*.experts.gate_proj", on(1)},

@@ -91,7 +91,9 @@ ParameterLayouts layouts_of(const ParallelPlan&, std::string_view name,
 // projection by the heads of its input; the first matrices of the MLP (or of
 // each expert) by columns and its last one by rows. Norms, routers, position
 // embeddings, and biases added after a reduction are replicated. Head counts
-// that the axis does not divide, and ranks without a head, are fine.
+// that the axis does not divide, and ranks without a head, are fine. In a
+// reproducible run, granules of 128 rows or columns stay whole, and so do the
+// matrices of experts.
 ParallelPlan tensor_parallel(const ModelConfig&, std::string_view axis = "tp");
 
 // Distributes the experts of a mixture over `axis`. (An axis named "ep" also

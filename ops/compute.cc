@@ -387,7 +387,6 @@ std::vector<int64_t> Compute::gather_numbers(AxisMask axes,
 Tensor Compute::exchange(const Tensor& part, AxisMask axes,
                          std::span<const Region> holds,
                          std::span<const Region> wants) {
-  check_order();
   const int me = index_in_group(*this, axes);
   InnerExchange e;
   e.kind = StepKind::kAllToAll;

@@ -9,6 +9,7 @@
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/gemm.h"
@@ -17,6 +18,7 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -42,6 +44,9 @@ struct Routing {
   // that of the (token, choice) in the flat ids [tokens, k].
   Tensor tokens, choices;
   std::vector<int64_t> begins;  // each local expert's first row, then the end
+  // In a reproducible run: the leaf of each row of this rank's experts, i64.
+  // Rows of one expert and one leaf are neighbours, in the order of the tokens.
+  std::vector<int64_t> leaves;
   int64_t sent() const { return tokens.numel(); }
   int64_t here() const { return begins.back(); }
 };
@@ -61,6 +66,47 @@ struct Kept {
            std::equal(in.begin(), in.end(), c.decision.in.begin());
   }
 };
+
+struct ExpertsArgs {
+  static constexpr Fields kFields = {"sequence"};
+  int64_t sequence = 0;
+};
+
+// The gradient of an expert's weight adds up the tokens that chose it. A leaf
+// of this sum are those of a run of kLeaf tokens of one sequence.
+constexpr int64_t kLeaf = kernels::Gemm::kLeaf;
+
+// Whether no rank's tokens begin or end inside a leaf.
+bool between_leaves(const Dim& tokens, const Mesh& mesh, int64_t sequence) {
+  for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
+    IntervalList parts;
+    tokens.intervals(mesh, mesh.coordinate(r), parts);
+    for (const Interval& part : parts)
+      for (int64_t at : {part.lo, part.hi})
+        if (at != tokens.size() && at % sequence % kLeaf != 0) return false;
+  }
+  return true;
+}
+
+// The layouts for a reproducible run: ranks split the tokens as those of x, but
+// without axes that would cut leaves. Else the cheapest assignment might.
+Assignment by_leaves(const DistTensor& x, const DistTensor& gate,
+                     const BoundRule& rule, int64_t sequence) {
+  const Mesh& mesh = x.mesh();
+  Assignment a;
+  for (size_t f = 0; f < rule.rule().factors().size(); ++f)
+    a.dims.push_back(Dim(rule.size(static_cast<int>(f))));
+  const auto dim = [&](char letter) -> Dim& {
+    return a.dims[static_cast<size_t>(rule.rule().factor(letter))];
+  };
+  Dim tokens = x.layout().dims[0];
+  for (int axis = mesh.num_axes() - 1;
+       axis >= 0 && !between_leaves(tokens, mesh, sequence); --axis)
+    tokens = restricted(tokens, mesh, tokens.axes() & ~(AxisMask{1} << axis));
+  dim('t') = tokens;
+  dim('e') = restricted(gate.layout().dims[0], mesh, tokens.axes());
+  return a;
+}
 
 Tensor to_device(const std::vector<int64_t>& list) {
   return Tensor::from({static_cast<int64_t>(list.size())}, list.data());
@@ -184,7 +230,48 @@ Routing route(Compute& c) {
     }
   r.tokens = to_device(tokens);
   r.choices = to_device(choices);
+  if (c.context.reproducible) {
+    const int64_t given = c.attrs.as<ExpertsArgs>().sequence,
+                  n = c.global_size('t'), sequence = given ? given : n;
+    const Dim& dim = c.decision.in[kX]->dim(0);
+    DT_CHECK(between_leaves(dim, c.mesh(), sequence), c.op.name(),
+             "the tokens of sequences of {} are split as {}, inside a run of "
+             "{}; split them between sequences, or at multiples of {} in a "
+             "sequence",
+             sequence, c.decision.in[kX]->to_string(), kLeaf, kLeaf);
+    std::vector<int64_t> all;
+    for (const Interval& part : c.ranges_of('t'))
+      for (int64_t at = part.lo; at < part.hi; ++at) all.push_back(at);
+    const int64_t each = (sequence + kLeaf - 1) / kLeaf;
+    for (int64_t& t : tokens) {
+      t = c.context.dry_run ? 0 : all[static_cast<size_t>(t)];
+      t = t / sequence * each + t % sequence / kLeaf;
+    }
+    Tensor leaves = to_device(tokens).reshape({sent, 1});
+    if (r.axes) {
+      const auto narrow = [](std::vector<Region> regions) {
+        for (Region& region : regions) region[1] = {{0, 1}};
+        return regions;
+      };
+      leaves = c.exchange(leaves, r.axes, narrow(r.out), narrow(r.in));
+    }
+    r.leaves = leaves.to_integers();
+  }
   return r;
+}
+
+// Where each leaf of the rows [lo, hi) ends, counted from lo.
+std::vector<int64_t> leaf_ends(const Routing& r, int64_t lo, int64_t hi) {
+  std::vector<int64_t> ends;
+  for (int64_t i = lo, begin = lo; i < hi && !r.leaves.empty(); ++i) {
+    const bool ends_here = i + 1 == hi || i + 1 - begin == kLeaf ||
+                           r.leaves[static_cast<size_t>(i)] !=
+                               r.leaves[static_cast<size_t>(i + 1)];
+    if (!ends_here) continue;
+    ends.push_back(i + 1 - lo);
+    begin = i + 1;
+  }
+  return ends;
 }
 
 // dispatch() sends the rows of this rank's tokens to the ranks that hold their
@@ -260,9 +347,10 @@ Matrix matrix_of(const Tensor& t, int64_t e) {
           t.strides()[2]};
 }
 
-// Sets `out` to the matrix product a * b, or adds it to `out` if `add`.
+// Sets `out` to the matrix product a * b, or adds it to `out` if `add`. `ends`:
+// see Gemm::leaf_ends.
 void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
-             bool add = false) {
+             bool add = false, std::span<const int64_t> ends = {}) {
   if (out.rows * out.cols == 0) return;
   auto* to = static_cast<char*>(out.t.mutable_data());
   if (to) to += out.first * size_of(out.t.dtype());
@@ -286,6 +374,8 @@ void product(Compute& c, const Matrix& a, const Matrix& b, const Matrix& out,
   g.c_m = out.row_stride;
   g.c_n = out.col_stride;
   g.accumulate = add;
+  g.by_leaves = c.context.reproducible;
+  g.leaf_ends = ends;
   c.run(g);
 }
 
@@ -356,7 +446,12 @@ BoundRule experts_rule(std::string_view op, std::string_view text,
            "x has shape {}, ids {} and gate {}; write [tokens, hidden], "
            "[tokens, k] and [experts, ffn, hidden]",
            to_string(x), to_string(ids), to_string(gate));
-  return BoundRule(Rule(text), shapes, op);
+  std::string rule(text);
+  // The results of experts are rounded before they are weighted, so a
+  // reproducible run does not split what they sum.
+  if (RankContext::current().reproducible)
+    rule.replace(rule.find("fh"), 1, "f!");
+  return BoundRule(Rule(rule), shapes, op);
 }
 
 void check_types(std::string_view op, std::span<const DType> in) {
@@ -385,22 +480,23 @@ std::vector<Sample> experts_samples(bool backward) {
                 {{n.experts, n.ffn, n.hidden}},
                 {{n.experts, n.hidden, n.ffn}}};
     if (backward) s.inputs.push_back({{n.tokens, n.hidden}});
+    s.attrs = ExpertsArgs{};
     list.push_back(s);
   }
   return list;
 }
 
 // The inputs of Experts, dy -> dx, dweights, dgate, dup, ddown. The outputs are
-// f32 for half types.
+// f32 for half types; the last three may be exact.
 class ExpertsBackward : public Op {
  public:
   // Two exchanges are priced: rows of the tokens' cotangents go to the experts,
   // and rows of x's gradient return.
-  ExpertsBackward()
+  explicit ExpertsBackward(bool exact)
       : Op("experts_backward", {.work = {12, {'e', "tkh", 2}},
                                 .differentiable = false,
-                                .data_decide_bytes = true,
-                                .mixes_rows = true}) {}
+                                .data_decide_bytes = true}),
+        exact_(exact) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -412,7 +508,9 @@ class ExpertsBackward : public Op {
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_types(name(), in);
-    return std::vector(5, kernels::stat_of(in[kX]));
+    std::vector list(5, kernels::stat_of(in[kX]));
+    if (exact_) std::fill(list.begin() + 2, list.end(), DType::kExact);
+    return list;
   }
   std::vector<Sample> samples() const override { return experts_samples(true); }
 
@@ -435,20 +533,21 @@ class ExpertsBackward : public Op {
       product(c, rows_of(dout, lo, hi), matrix_of(c.in[kDown], e),
               rows_of(dinner, lo, hi));
       product(c, rows_of(dout, lo, hi).transposed(), rows_of(inner, lo, hi),
-              matrix_of(c.out[4], e));
+              matrix_of(c.out[4], e), false, leaf_ends(r, lo, hi));
     });
     const auto [dgate, dup] = swiglu_rows(c, *kept, dinner);
     const Tensor dx = c.scratch(kept->x.shape(), t);
-    for_each_expert(
-        r, [&, &dgate = dgate, &dup = dup](int64_t e, int64_t lo, int64_t hi) {
-          const Matrix of_gate = rows_of(dgate, lo, hi),
-                       of_up = rows_of(dup, lo, hi),
-                       x = rows_of(kept->x, lo, hi), to = rows_of(dx, lo, hi);
-          product(c, of_gate, matrix_of(c.in[kGate], e), to);
-          product(c, of_up, matrix_of(c.in[kUp], e), to, true);
-          product(c, of_gate.transposed(), x, matrix_of(c.out[2], e));
-          product(c, of_up.transposed(), x, matrix_of(c.out[3], e));
-        });
+    for_each_expert(r, [&, &dgate = dgate, &dup = dup](int64_t e, int64_t lo,
+                                                       int64_t hi) {
+      const Matrix of_gate = rows_of(dgate, lo, hi),
+                   of_up = rows_of(dup, lo, hi), x = rows_of(kept->x, lo, hi),
+                   to = rows_of(dx, lo, hi);
+      product(c, of_gate, matrix_of(c.in[kGate], e), to);
+      product(c, of_up, matrix_of(c.in[kUp], e), to, true);
+      const std::vector<int64_t> ends = leaf_ends(r, lo, hi);
+      product(c, of_gate.transposed(), x, matrix_of(c.out[2], e), false, ends);
+      product(c, of_up.transposed(), x, matrix_of(c.out[3], e), false, ends);
+    });
     put(c, combine(c, r, dx), r.tokens, c.out[0]);
   }
 
@@ -462,7 +561,14 @@ class ExpertsBackward : public Op {
         .y = Rows(kept.y), .dy = Rows(dy), .dot = dot.mutable_data()});
     put(c, dot, r.choices, c.out[1].reshape({c.out[1].numel(), 1}));
   }
+
+  bool exact_;
 };
+
+const Op& backward_op(bool exact) {
+  static const ExpertsBackward rounded(false), sums(true);
+  return exact ? sums : rounded;
+}
 
 // The operator is linear in the weights and in `down`, but its rule has no note
 // for them. If `down` were partial, so would be the y that the forward
@@ -481,9 +587,8 @@ class Experts : public Op {
   // The work per point: three products, with a multiplication and an addition
   // each. The row of each choice goes to its expert and back.
   Experts()
-      : Op("experts", {.work = {6, {'e', "tkh", 2}},
-                       .data_decide_bytes = true,
-                       .mixes_rows = true}) {}
+      : Op("experts",
+           {.work = {6, {'e', "tkh", 2}}, .data_decide_bytes = true}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -520,9 +625,10 @@ class Experts : public Op {
     in.push_back(g.cotangents[0]);
     const Assignment a = inherited(g);
     std::vector<DistTensor> d =
-        apply(op_of<ExpertsBackward>(), in, g.attrs, &a);
+        apply(backward_op(reproducible(in[kX].dtype())), in, g.attrs, &a);
     d.insert(d.begin() + kIds, DistTensor());
-    for (size_t i : kFloats) d[i] = cast(d[i], g.inputs[i].dtype());
+    for (size_t i : kFloats)
+      if (d[i].dtype() != DType::kExact) d[i] = cast(d[i], g.inputs[i].dtype());
     return d;
   }
 
@@ -565,8 +671,21 @@ InputGradients Experts::composed(const GradientCall& g) {
 
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
-                   const DistTensor& up, const DistTensor& down) {
-  return apply1(op_of<Experts>(), {x, ids, weights, gate, up, down});
+                   const DistTensor& up, const DistTensor& down,
+                   int64_t sequence) {
+  DT_CHECK(sequence >= 0, "experts",
+           "sequence is {}; write the number of tokens of each sequence, or 0",
+           sequence);
+  const Op& op = op_of<Experts>();
+  const DistTensor in[] = {x, ids, weights, gate, up, down};
+  const Attrs args = ExpertsArgs{sequence};
+  check_defined("experts", in);
+  if (!reproducible(x.dtype())) return apply1(op, in, args);
+  std::vector<Shape> shapes;
+  for (const DistTensor& t : in) shapes.push_back(t.shape());
+  const Assignment a = by_leaves(x, gate, op.bind(shapes, args),
+                                 sequence ? sequence : x.size(0));
+  return apply1(op, in, args, &a);
 }
 
 bool data_decide_bytes(std::string_view name) {
@@ -575,7 +694,7 @@ bool data_decide_bytes(std::string_view name) {
 }
 
 static const OpFamily kFamily("experts", [] {
-  return OpList{&op_of<Experts>(), &op_of<ExpertsBackward>()};
+  return OpList{&op_of<Experts>(), &backward_op(false)};
 });
 
 }  // namespace dtensor

@@ -28,6 +28,10 @@ namespace dtensor {
 // have no experts, or no tokens. If an axis splits ffn, the result is a partial
 // sum.
 //
+// The tokens are sequences of `sequence` tokens, one after another; 0: they are
+// one sequence. In a reproducible run, ranks may split the tokens between
+// sequences, and in a sequence at multiples of 128.
+//
 // The sizes of these exchanges depend on the data. A dry run assumes that every
 // rank's choices are spread evenly over the experts; in a run, an event's
 // predicted bytes follow from the actual counts. Under create_graph, the
@@ -35,7 +39,8 @@ namespace dtensor {
 // calls it. Throws Error if shapes or types do not fit.
 DistTensor experts(const DistTensor& x, const DistTensor& ids,
                    const DistTensor& weights, const DistTensor& gate,
-                   const DistTensor& up, const DistTensor& down);
+                   const DistTensor& up, const DistTensor& down,
+                   int64_t sequence = 0);
 
 // Whether the bytes of this operator's events depend on the data, as for
 // experts() and sort(). Such bytes differ between steps, and from a dry run.
