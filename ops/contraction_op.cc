@@ -42,7 +42,11 @@ class Contraction : public Op {
       for (int i = 0; i < args->sizes.size(); ++i)
         sizes.push_back(
             {only_in_output_[static_cast<size_t>(i)], args->sizes[i]});
-    return BoundRule(rule_, shapes, name(), sizes);
+    BoundRule bound(rule_, shapes, name(), sizes);
+    if (rule_.inputs().size() == 2 && sum_granule() > 1)
+      bound.sum_in_leaves(LocalProduct::leaf_factor(bound.rule()),
+                          sum_granule());
+    return bound;
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {

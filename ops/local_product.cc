@@ -33,29 +33,6 @@ void add_exactly(const Compute& c, const Tensor& in, uint32_t dims,
                           .out_strides = steps});
 }
 
-constexpr int64_t kLeaf = kernels::Gemm::kLeaf;
-
-// Throws Error, on every rank alike, if a rank's part of this factor of the
-// rule begins or ends inside a leaf.
-void check_leaves(const Compute& c, int factor) {
-  const Dim& dim = c.decision.assignment.dims[static_cast<size_t>(factor)];
-  if (!dim.axes()) return;
-  const BoundRule& rule = *c.decision.rule;
-  const int64_t size = rule.size(factor);
-  for (int64_t r = 0; r < c.mesh().num_ranks(); ++r) {
-    IntervalList parts;
-    dim.intervals(c.mesh(), c.mesh().coordinate(r), parts);
-    for (const Interval& part : parts)
-      for (int64_t at : {part.lo, part.hi})
-        DT_CHECK(at % kLeaf == 0 || at == size, c.op.name(),
-                 "rank {} has the rows {} to {} of {}, over which a "
-                 "reproducible run sums in leaves of {}; split them at "
-                 "multiples of {}, or give each sequence a dimension of its "
-                 "own",
-                 r, part.lo, part.hi, size, kLeaf, kLeaf);
-  }
-}
-
 }  // namespace
 
 LocalProduct::LocalProduct(const Rule& rule)
@@ -81,9 +58,21 @@ LocalProduct::LocalProduct(const Rule& rule)
       if (d.empty() || seen[static_cast<size_t>(d[0])]) continue;
       seen[static_cast<size_t>(d[0])] = true;
       places_.push_back({dim_of(a, d[0]), dim_of(b, d[0]), dim_of(out, d[0])});
-      if (places_.back().out < 0) leaves_ = d[0];
       repeats_ |= places_.back().repeats();
     }
+}
+
+int LocalProduct::leaf_factor(const Rule& rule) {
+  int last = -1;
+  std::vector<bool> seen(rule.factors().size());
+  for (const Rule::Term& term : rule.inputs())
+    for (const Rule::DimFactors& d : term) {
+      if (d.empty()) continue;
+      const auto f = static_cast<size_t>(d[0]);
+      if (!seen[f] && rule.factors()[f].contracted) last = d[0];
+      seen[f] = true;
+    }
+  return last;
 }
 
 bool LocalProduct::views(const Rule& rule) {
@@ -141,7 +130,6 @@ bool LocalProduct::two_operands(Compute& c, const kernels::Epilogue& e) const {
   Loops list;
   bool done = false;
   const bool by_leaves = c.context.reproducible && is_float(c.in[0].dtype());
-  if (out.dtype() == DType::kExact && leaves_ >= 0) check_leaves(c, leaves_);
   if (target.numel() > 0) {
     if (loops(c.in[0], c.in[1], target, by_leaves, list)) {
       // The kernel rounds the sum over one factor. A sum over several is exact

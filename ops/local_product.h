@@ -23,6 +23,9 @@ class LocalProduct {
   // several kernel calls are needed. REQUIRES with an epilogue: the first
   // operand lacks exactly one factor of the output, the n of kernels::Epilogue.
   bool run(Compute& c, const kernels::Epilogue& = {}) const;
+  // The factor that a product of two operands sums in leaves: the last one that
+  // the output lacks, in the order of the operands. -1 if there is none.
+  static int leaf_factor(const Rule&);
   // Whether there is one operand, and nothing is summed. The output is then a
   // view of the operand.
   static bool views(const Rule&);
@@ -68,7 +71,6 @@ class LocalProduct {
   // first operand's order.
   std::vector<Place> places_;
   bool repeats_ = false;  // some factor occurs only in the output
-  int leaves_ = -1;  // the last contracted factor, which leaves divide; or none
 };
 
 }  // namespace dtensor

@@ -163,7 +163,24 @@ bool BoundRule::combines() const {
   return false;
 }
 
+bool BoundRule::cuts_leaves(const Dim& d, const Mesh& mesh) const {
+  for (int64_t r = 0; d.axes() && r < mesh.num_ranks(); ++r) {
+    IntervalList parts;
+    d.intervals(mesh, mesh.coordinate(r), parts);
+    for (const Interval& part : parts)
+      for (int64_t at : {part.lo, part.hi})
+        if (at != d.size() && at % leaf_ != 0) return true;
+  }
+  return false;
+}
+
 Dim BoundRule::legal(int factor, Dim d, const Mesh& mesh) const {
+  if (factor == leaf_factor_ && cuts_leaves(d, mesh)) {
+    std::vector<int> axes;
+    for (int a = 0; a < mesh.num_axes(); ++a)
+      if (d.axes() >> a & 1) axes.push_back(a);
+    return Dim(d.size(), Split::over(axes, leaf_)).canonical(mesh);
+  }
   if (d.kind() == Dim::Kind::kLeaf) return d;
   const auto f = static_cast<size_t>(factor);
   if (rule_.factors()[f].one_range) return balanced(d.size(), d.axes());

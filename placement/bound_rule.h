@@ -57,8 +57,14 @@ class BoundRule {
   // of its first factor. A contraction takes 2 flops for each point.
   double points() const;
 
-  // The nearest assignment that the operator can compute. Only Dims that are
-  // trees change:
+  // From now on, legal() cuts this factor at multiples of `leaf` only.
+  void sum_in_leaves(int factor, int64_t leaf) {
+    leaf_factor_ = factor;
+    leaf_ = leaf;
+  }
+  // The nearest assignment that the operator can compute. Only these Dims
+  // change: the factor of sum_in_leaves(), if some rank's part begins or ends
+  // inside a leaf, and trees:
   // - a factor marked "^" gets one range for every rank;
   // - a factor whose parts are combined, because an output lacks it or because
   //   of "~", gets every index in exactly one part;
@@ -88,9 +94,13 @@ class BoundRule {
   // Whether the parts of this factor, or of any factor, are combined.
   bool combines(size_t factor) const;
   bool combines() const;
+  // Whether some rank's part begins or ends inside a leaf.
+  bool cuts_leaves(const Dim&, const Mesh&) const;
   Rule rule_;
   std::vector<int64_t> sizes_;
   std::vector<Window> windows_;
+  int leaf_factor_ = -1;
+  int64_t leaf_ = 1;
 };
 
 }  // namespace dtensor

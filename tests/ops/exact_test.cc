@@ -186,6 +186,18 @@ TEST(Exact, ProductsOfManyHaveOneOrder) {
   });
 }
 
+// Cuts inside leaves move to the next multiple of 128, or beyond.
+TEST(Exact, SplitsInsideLeavesHaveOneValue) {
+  expect_equal_bits([](const Mesh& mesh) {
+    const DistTensor x = rows(mesh, {400, 30}),
+                     w = randn({9, 30}, mesh, {{"dp", Shard(1)}}, DType::kF32,
+                               {7, 1})
+                             .set_requires_grad();
+    const DistTensor y = linear(x.redistribute({{"dp", Shard(1)}}), w);
+    return std::vector{y, grad(sum(square(linear(x, w))), {w})[0]};
+  });
+}
+
 TEST(Exact, SplitVocabulariesHaveOneValue) {
   for (DType t : {DType::kF32, DType::kBF16})
     for (double smoothing : {0.0, 0.1})
