@@ -79,9 +79,16 @@ inline void copy_run(char* d, const char* s, int64_t bytes) {
   }
 }
 
-// Runs of equal length at constant distances.
+// Runs of equal length at constant distances: the two innermost loops.
 struct Runs {
-  int64_t count, to_step, from_step;
+  explicit Runs(const Nest& nest) {
+    const int loop = nest.loops() - 2;
+    if (loop < 0) return;
+    count = nest.n(loop);
+    to_step = nest.step(loop, 0);
+    from_step = nest.step(loop, 1);
+  }
+  int64_t count = 1, to_step = 0, from_step = 0;
   template <class Copy>
   void each(char* d, const char* s, Copy&& copy) const {
     for (int64_t i = 0; i < count; ++i, d += to_step, s += from_step)
@@ -103,9 +110,7 @@ int64_t copy_runs(const Nest& nest, char* d, const char* s, int64_t item,
   };
   const int last = nest.loops() - 1;
   const int64_t bytes = nest.n(last) * item;
-  Runs runs{1, 0, 0};
-  if (last > 0)
-    runs = {nest.n(last - 1), nest.step(last - 1, 0), nest.step(last - 1, 1)};
+  const Runs runs(nest);
   if (streamed && bytes >= kStreamedRun) {
     runs.each(d, s, [&](char* to, const char* from) {
       stream_bytes(to, from, bytes);
@@ -180,8 +185,8 @@ int64_t transpose(char* d, int64_t d_row, int64_t rows, const char* s,
           std::memcpy(to + i * d_row, line, sizeof(line));
         }
       } else {
-        for (int64_t i = 0; i < ni; ++i)
-          for (int64_t j = 0; j < nj; ++j)
+        for (int64_t j = 0; j < nj; ++j)
+          for (int64_t i = 0; i < ni; ++i)
             store(to + i * d_row + j * kItem,
                   load<T>(from + i * kItem + j * s_column));
       }
@@ -199,17 +204,20 @@ int64_t copy_items(Nest& nest, char* base[2]) {
   int along = -1;  // the loop in which the source is contiguous
   for (int l = 0; l < last; ++l)
     if (nest.step(l, 1) == kItem) along = l;
-  if (along >= 0 && nest.step(last, 0) == kItem && nest.n(along) >= 4 &&
-      nest.n(last) >= 4) {
+  if (along >= 0 && nest.step(last, 0) == kItem && nest.n(along) >= 4) {
     nest.reorder(along, last - 1);
     nest.each(2, base, [&] {
       copied += transpose<T>(base[0], nest.step(last - 1, 0), nest.n(last - 1),
                              base[1], nest.step(last, 1), nest.n(last));
     });
   } else {
-    nest.each(1, base, [&] {
-      copied += copy_row<T>(base[0], nest.step(last, 0), base[1],
-                            nest.step(last, 1), nest.n(last));
+    const Runs rows(nest);
+    const int64_t ds = nest.step(last, 0), ss = nest.step(last, 1),
+                  n = nest.n(last);
+    nest.each(2, base, [&] {
+      rows.each(base[0], base[1], [&](char* to, const char* from) {
+        copied += copy_row<T>(to, ds, from, ss, n);
+      });
     });
   }
   return copied;
