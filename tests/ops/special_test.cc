@@ -137,6 +137,30 @@ TEST(Special, FunctionsOfOneArgument) {
   });
 }
 
+// The functions of whole registers of floats, also at the zeros of lgamma()
+// and at the ends of its formulas and of erfinv()'s.
+TEST(Special, RegistersOfFloats) {
+  std::vector<double> x;
+  for (const float around : {-2.4570246F, -2.7476826F, -1.0F, -0.5F, 0.0F,
+                             0.9966F, 1.0F, 2.0F, 4.0F, 25.0F})
+    for (int i = -100; i <= 100; ++i) {
+      x.push_back(around * (1 + i * 0x1p-23));
+      x.push_back(around + 1e-6 * i);
+      x.push_back(around * (1 + 0.011 * i));
+    }
+  on_mesh("x=1", [&](const Mesh& mesh) {
+    const DistTensor narrow = put(row(x), mesh, "R", DType::kF32),
+                     wide = cast(narrow, DType::kF64);
+    const auto check = [&](const char* name, auto f) {
+      expect_close(array_of(f(narrow).full()), array_of(f(wide).full()), 1.2e-7,
+                   name);
+    };
+#define CHECK(f) check(#f, [](const DistTensor& t) { return f(t); })
+    CHECK(lgamma), CHECK(erfinv), CHECK(i0), CHECK(i1), CHECK(i0e), CHECK(i1e);
+#undef CHECK
+  });
+}
+
 // The values are mpmath's, to 17 digits.
 TEST(Special, FunctionsOfTwoArguments) {
   on_mesh("x=2", [](const Mesh& mesh) {
