@@ -24,9 +24,9 @@ template <class S>
 using computed_t =
     std::conditional_t<std::is_same_v<S, bool>, uint8_t, compute_t<S>>;
 
-// Runs `loop`, which takes contiguous operands of type T, on K operands that
-// have strides, and a storage type that may differ from T: in pieces of kChunk
-// elements, through buffers where needed. There are one or two outputs.
+// Runs `loop`, which takes operands of type T, on K operands that have strides,
+// and a storage type that may differ from T: in pieces of kChunk elements,
+// through buffers where needed. There are one or two outputs.
 template <class S, int K, int outputs = 1, class T = computed_t<S>>
 void run_block(Loop loop, const double* p, const Pointwise& a,
                bool gives_bool) {
@@ -42,41 +42,51 @@ void run_block(Loop loop, const double* p, const Pointwise& a,
   const int64_t n = w.inner();
   const int64_t item = gives_bool ? 1 : static_cast<int64_t>(sizeof(M));
   const M* x[K];
-  int64_t step[K];
+  Span span{.n = n};
   bool direct = kSame, repeats = false;
   for (int k = 0; k < K; ++k) {
     x[k] = static_cast<const M*>(a.in[k]);
-    step[k] = w.inner_stride(k);
-    direct &= step[k] == 1;
-    repeats |= step[k] == 0;
+    span.step[k] = w.inner_stride(k);
+    const bool repeat = span.step[k] == 0;
+    direct &=
+        span.step[k] == 1 || (repeat && in_whole_registers<T>(gives_bool));
+    repeats |= repeat;
   }
-  // A repeated element fills a buffer anew in each row.
-  const int64_t chunk = repeats ? std::min<int64_t>(kChunk, 256) : kChunk;
   char* out[] = {static_cast<char*>(a.out), static_cast<char*>(a.second)};
   const auto move_on = [&](int64_t bytes) {
     for (int k = 0; k < outputs; ++k) out[k] += bytes;
   };
-  T buffer[K][kChunk], result[outputs][kSame ? 1 : kChunk];
   const void* in[K];
-  void* const results[] = {result[0], result[outputs - 1]};
-  w.rows([&](const int64_t(&o)[K]) {
-    if (direct) {
-      for (int k = 0; k < K; ++k) in[k] = x[k] + o[k];
-      void* const to[] = {out[0], out[1]};
-      loop(p, n, in, to);
-      move_on(n * item);
-      return;
+  if (direct) {
+    if (w.nd > 1) {
+      span.rows = w.shape[w.nd - 2];
+      for (int k = 0; k < K; ++k) span.row[k] = w.strides[k][w.nd - 2];
     }
+    return w.rows(
+        [&](const int64_t(&o)[K]) {
+          for (int k = 0; k < K; ++k) in[k] = x[k] + o[k];
+          void* const to[] = {out[0], out[1]};
+          loop(p, span, in, to);
+          move_on(span.rows * n * item);
+        },
+        2);
+  }
+  // A repeated element fills a buffer anew in each row.
+  const int64_t chunk = repeats ? std::min<int64_t>(kChunk, 256) : kChunk;
+  T buffer[K][kChunk], result[outputs][kSame ? 1 : kChunk];
+  void* const results[] = {result[0], result[outputs - 1]};
+  Span piece;
+  w.rows([&](const int64_t(&o)[K]) {
     for (int64_t i = 0; i < n; i += chunk) {
-      const int64_t m = std::min(chunk, n - i);
+      const int64_t m = piece.n = std::min(chunk, n - i);
       for (int k = 0; k < K; ++k)  // a broadcast operand fills its buffer once
-        if (i == 0 || step[k] != 0)
-          in[k] = fetch(x[k] + o[k] + i * step[k], step[k], m, buffer[k]);
+        if (const int64_t step = span.step[k]; i == 0 || step != 0)
+          in[k] = fetch(x[k] + o[k] + i * step, step, m, buffer[k]);
       if (kSame || gives_bool) {
         void* const to[] = {out[0], out[1]};
-        loop(p, m, in, to);
+        loop(p, piece, in, to);
       } else {
-        loop(p, m, in, results);
+        loop(p, piece, in, results);
         if constexpr (!kSame)
           for (int k = 0; k < outputs; ++k)
             narrow(result[k], m, reinterpret_cast<M*>(out[k]));

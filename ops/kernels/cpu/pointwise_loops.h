@@ -13,9 +13,22 @@
 namespace dtensor::kernels::cpu {
 using namespace simd;
 
-// out[0] = f(in...) for n elements; functions with two results also set out[1].
-// An output may be one of the inputs.
-using Loop = void (*)(const double* p, int64_t n, const void* const* in,
+// The elements that a loop computes: rows of n, which follow each other in the
+// outputs. Operand a moves by row[a] elements from row to row, and within a row
+// by step[a], which is 1 or, if the loop computes whole registers, 0.
+struct Span {
+  int64_t rows = 1, n = 0;
+  int64_t row[3] = {}, step[3] = {1, 1, 1};
+};
+// Whether the loop of a function computes whole registers.
+template <class T>
+inline bool in_whole_registers(bool gives_bool) {
+  return std::is_floating_point_v<T> && !gives_bool;
+}
+
+// out[0] = f(in...); functions with two results also set out[1]. An output may
+// be one of the inputs.
+using Loop = void (*)(const double* p, const Span& span, const void* const* in,
                       void* const* out);
 
 // unary_loop(): fn::UnaryFunctions[index], or its k-th derivative times in[1].
@@ -30,79 +43,101 @@ Loop binary_loop(int index);
 // Applies f to registers of `operands` arrays. f returns one result, or an
 // array of two.
 template <int operands, class T, class F>
-inline void registers(int64_t n, const void* const* in, void* const* out, F f) {
+inline void registers(const Span& s, const void* const* in, void* const* out,
+                      F f) {
   using V = Vec<T>;
+  const int64_t n = s.n;
+  T same[operands][V::n];  // a register of the element that a row repeats
   const T* x[3] = {};
-  for (int a = 0; a < operands; ++a) x[a] = static_cast<const T*>(in[a]);
-  auto* o = static_cast<T*>(out[0]);
-  auto at = [&](auto get) {
-    if constexpr (operands == 1) return f(get(x[0]));
-    if constexpr (operands == 2) return f(get(x[0]), get(x[1]));
-    if constexpr (operands == 3) return f(get(x[0]), get(x[1]), get(x[2]));
+  int64_t mask[3] = {}, i = 0;
+  for (int a = 0; a < operands; ++a) mask[a] = -s.step[a];
+  const auto at = [&](auto get) {
+    // A mask, because GCC would keep pointers that move on in memory.
+    const auto of = [&](int a) { return get(x[a] + (i & mask[a])); };
+    if constexpr (operands == 1) return f(of(0));
+    if constexpr (operands == 2) return f(of(0), of(1));
+    if constexpr (operands == 3) return f(of(0), of(1), of(2));
   };
+  auto* const first = static_cast<T*>(out[0]);
+  int64_t begin = 0;
   const auto put = [&](const auto& result, auto set) {
     if constexpr (std::is_same_v<decltype(result), const V&>) {
-      set(o, result);
+      set(first + begin + i, result);
     } else {
-      set(o, result[0]);
-      set(static_cast<T*>(out[1]), result[1]);
+      set(first + begin + i, result[0]);
+      set(static_cast<T*>(out[1]) + begin + i, result[1]);
     }
   };
-  int64_t i = 0;
-  for (; i + V::n <= n; i += V::n)
-    put(at([&](const T* p) { return load(p + i); }),
-        [&](T* to, V v) { store(to + i, v); });
-  // The tail uses a whole register, so that a value's bits do not depend on its
-  // position. It is padded with 1, for which few functions are slow.
-  if (const int64_t m = n - i)
-    put(at([&](const T* p) { return load_n(p + i, m, T(1)); }),
-        [&](T* to, V v) { store_n(to + i, v, m); });
+  for (int64_t r = 0; r < s.rows; ++r, begin += n) {
+    for (int a = 0; a < operands; ++a) {
+      x[a] = static_cast<const T*>(in[a]) + r * s.row[a];
+      if (mask[a] != 0) continue;
+      store(same[a], V(*x[a]));
+      x[a] = same[a];
+    }
+    for (i = 0; i + V::n <= n; i += V::n)
+      put(at([](const T* p) { return load(p); }),
+          [](T* to, V v) { store(to, v); });
+    // The tail uses a whole register, so that a value's bits do not depend on
+    // its position. It is padded with 1, for which few functions are slow.
+    if (const int64_t m = n - i)
+      put(at([&](const T* p) { return load_n(p, m, T(1)); }),
+          [&](T* to, V v) { store_n(to, v, m); });
+  }
 }
 
 template <class F, class T, int k>
-void unary_items(const double* p, int64_t n, const void* const* in,
+void unary_items(const double* p, const Span& s, const void* const* in,
                  void* const* out) {
   using V = Vec<T>;
   if constexpr (k > 0) {
-    registers<2, T>(n, in, out,
+    registers<2, T>(s, in, out,
                     [p](V x, V dy) { return fn::derivative<F, k>(x, p) * dy; });
   } else if constexpr (std::is_floating_point_v<T> &&
                        !fn::facts<F>().gives_bool) {
-    registers<1, T>(n, in, out, [p](V x) { return F::value(x, p); });
+    registers<1, T>(s, in, out, [p](V x) { return F::value(x, p); });
   } else {
     using S = scalar_t<T>;
     const auto* x = static_cast<const T*>(in[0]);
     auto* o = static_cast<decltype(stored<T>(F::value(S(x[0]), p)))*>(out[0]);
+    const auto row = [p, n = s.n](const T* from, auto* to) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) o[i] = stored<T>(F::value(S(x[i]), p));
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = stored<T>(F::value(S(from[i]), p));
+    };
+    for (int64_t r = 0; r < s.rows; ++r) row(x + r * s.row[0], o + r * s.n);
   }
 }
 
 template <class F, class T, fn::By by>
-void binary_items(const double* p, int64_t n, const void* const* in,
+void binary_items(const double* p, const Span& s, const void* const* in,
                   void* const* out) {
   using V = Vec<T>;
   if constexpr (by == fn::By::kBoth) {
-    registers<3, T>(n, in, out, [p](V a, V b, V dy) {
+    registers<3, T>(s, in, out, [p](V a, V b, V dy) {
       return std::array<V, 2>{fn::derivative<F, fn::By::kA>(a, b, p) * dy,
                               fn::derivative<F, fn::By::kB>(a, b, p) * dy};
     });
   } else if constexpr (by != fn::By::kNone) {
-    registers<3, T>(n, in, out, [p](V a, V b, V dy) {
+    registers<3, T>(s, in, out, [p](V a, V b, V dy) {
       return fn::derivative<F, by>(a, b, p) * dy;
     });
   } else if constexpr (std::is_floating_point_v<T> &&
                        !fn::facts<F>().gives_bool) {
-    registers<2, T>(n, in, out, [p](V a, V b) { return F::value(a, b, p); });
+    registers<2, T>(s, in, out, [p](V a, V b) { return F::value(a, b, p); });
   } else {
     using S = scalar_t<T>;
     const auto* a = static_cast<const T*>(in[0]);
     const auto* b = static_cast<const T*>(in[1]);
     auto* o = static_cast<decltype(stored<T>(F::value(S(a[0]), S(b[0]), p)))*>(
         out[0]);
+    const auto row = [p, n = s.n](const T* x, const T* y, auto* to) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i)
-      o[i] = stored<T>(F::value(S(a[i]), S(b[i]), p));
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = stored<T>(F::value(S(x[i]), S(y[i]), p));
+    };
+    for (int64_t r = 0; r < s.rows; ++r)
+      row(a + r * s.row[0], b + r * s.row[1], o + r * s.n);
   }
 }
 
