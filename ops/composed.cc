@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/ops/composed.h"
 
+#include "dtensor/ops/all_ops.h"
+#include "dtensor/ops/contraction_op.h"
 #include "dtensor/ops/create.h"
-#include "dtensor/ops/op.h"
+#include "dtensor/ops/pointwise_call.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
@@ -15,11 +17,51 @@ DistTensor times(const DistTensor& x, Number value) {
   return value.value == 1 && value.dtype == DType::kI64 ? x : mul(x, value);
 }
 
+// x + a * b in one pass over the data.
+class MulAdd : public RuleOp {
+ public:
+  MulAdd()
+      : RuleOp("addcmul",
+               internal::elementwise_rule(3, "linear 0,1; linear 0,2"),
+               {.saved_inputs = 0b110}) {}
+  std::vector<DType> out_dtypes(std::span<const DType> in,
+                                const Attrs&) const override {
+    return {in[0]};
+  }
+  void compute(Compute& c) const override {
+    c.run(kernels::MulAdd{internal::pointwise_arguments(c, c.in[0].dtype())});
+  }
+  InputGradients gradient(const GradientCall& g) const override {
+    const DistTensor& dy = g.cotangents[0];
+    InputGradients grads{dy, {}, {}};
+    if (g.needed[1]) grads[1] = mul(dy, g.inputs[2]);
+    if (g.needed[2]) grads[2] = mul(dy, g.inputs[1]);
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (grads[i].defined())
+        grads[i] = cotangent_sum(grads[i], g.decision->in[i]->shape());
+    return grads;
+  }
+  std::vector<Sample> samples() const override {
+    return {{{{{5, 3}}, {{5, 3}}, {{3}}}, {}, true},
+            {{{{3}}, {{2, 1, 3}}, {{5, 1}}}, {}, true}};
+  }
+};
+
+const Op& mul_add_op() {
+  static const MulAdd op;
+  return op;
+}
+
 }  // namespace
+
+static const OpFamily kFamily("composed", [] { return OpList{&mul_add_op()}; });
 
 DistTensor addcmul(const DistTensor& x, const DistTensor& a,
                    const DistTensor& b, Number value) {
   check_defined("addcmul", {x, a, b});
+  if (value.value == 1 && is_float(x.dtype()) && a.dtype() == x.dtype() &&
+      b.dtype() == x.dtype())
+    return apply1(mul_add_op(), {x, a, b});
   return add(x, times(mul(a, b), value));
 }
 

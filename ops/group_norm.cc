@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "dtensor/ops/composed.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/op.h"
@@ -44,8 +45,12 @@ std::vector<int> dims_from(int first, const DistTensor& x) {
 // y * gamma + beta, if they are given, in this type.
 DistTensor affine(DistTensor y, const DistTensor& gamma, const DistTensor& beta,
                   DType type) {
-  if (gamma.defined()) y = mul(y, gamma);
-  if (beta.defined()) y = add(y, beta);
+  if (gamma.defined() && beta.defined())
+    y = addcmul(beta, y, gamma);
+  else if (gamma.defined())
+    y = mul(y, gamma);
+  else if (beta.defined())
+    y = add(y, beta);
   return cast(y, type);
 }
 DistTensor channels_affine(const DistTensor& y, const DistTensor& gamma,

@@ -51,4 +51,9 @@ struct Where {
   Pointwise of;
 };
 
+// out = in[0] + in[1] * in[2]. Takes floats; halves are rounded once.
+struct MulAdd {
+  Pointwise of;
+};
+
 }  // namespace dtensor::kernels

@@ -213,6 +213,13 @@ void run_wide(Loop loop, const double* p, const Pointwise& a) {
               [&]<class S>() { run_loop<S, K, 1, double>(loop, p, a, false); });
 }
 
+template <class T>
+void mul_add(const double*, const Span& s, const void* const* in,
+             void* const* out) {
+  using V = Vec<T>;
+  registers<3, T>(s, in, out, [](V x, V a, V b) { return x + a * b; });
+}
+
 void check(const fn::Function& f, bool exists, DType t, int order) {
   if (!exists || (is_half_float(t) && !f.rounds)) no_kernel(f, order, t);
 }
@@ -283,6 +290,13 @@ void run(Stream, const Binary& a) {
   if (order == kWideOrder) return run_wide<3>(loop, params, a.of);
   if (order > 0) return run_float<3>(loop, params, a.of, b);
   run_float<2>(loop, params, a.of, b);
+}
+
+DT_KERNEL(MulAdd)
+void run(Stream, const MulAdd& a) {
+  visit_float(a.of.type, "addcmul", [&]<class S>() {
+    run_loop<S, 3>(&mul_add<computed_t<S>>, nullptr, a.of, false);
+  });
 }
 
 }  // namespace dtensor::kernels

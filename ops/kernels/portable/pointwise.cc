@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "dtensor/ops/kernels/portable/floats.h"
 #include "dtensor/ops/kernels/portable/pointwise_launch.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 
@@ -77,6 +78,21 @@ void run(Stream s, const Binary& a) {
   });
   if (!launch) no_kernel(f, fn::order_of(a.by), a.of.type);
   launch(s, a.params.data(), a.of);
+}
+
+DT_KERNEL(MulAdd)
+void run(Stream s, const MulAdd& mul_add) {
+  const Pointwise& a = mul_add.of;
+  visit_float(a.type, "addcmul", [&]<class S>() {
+    using portable::widened;
+    portable::map(
+        s, pointwise::walk_of<3>(a), static_cast<S*>(a.out),
+        DT_BODY(S x, S y, S z) {
+          return portable::rounded<S>(widened(x) + widened(y) * widened(z));
+        },
+        static_cast<const S*>(a.in[0]), static_cast<const S*>(a.in[1]),
+        static_cast<const S*>(a.in[2]));
+  });
 }
 
 }  // namespace DT_PORTABLE

@@ -36,6 +36,7 @@
   X(Unary)                 \
   X(Binary)                \
   X(Where)                 \
+  X(MulAdd)                \
   X(Reduce)                \
   X(SumSquares)            \
   X(ExactSum)              \

@@ -769,6 +769,29 @@ TEST(WhereTest, EveryTypeAndLayout) {
     }
 }
 
+TEST(MulAddTest, EveryTypeAndLayout) {
+  for (DType t : kFloats)
+    for (const Layout& l : layouts()) {
+      SCOPED_TRACE(to_string(l.shape) + to_string(l.strides));
+      const Shape dense = contiguous_strides(l.shape);
+      const Elements x = Elements::random(t, numel(l.shape), -9, 9),
+                     a = Elements::random(t, span_of(l.shape, l.strides), -9, 9,
+                                          2),
+                     b = Elements::random(t, numel(l.shape), -9, 9, 3);
+      Elements y(t, numel(l.shape));
+      Pointwise p{.type = t, .shape = l.shape, .out = y.data()};
+      p.in = {x.data(), a.data(), b.data()};
+      p.strides = {dense, l.strides, dense};
+      run(MulAdd{p});
+      std::vector<double> want = gathered(a, l.shape, l.strides);
+      for (size_t i = 0; i < want.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        want[i] = x[at] + want[i] * b[at];
+      }
+      ASSERT_TRUE(near(y, want));
+    }
+}
+
 TEST(CastTest, EveryPairAndLayout) {
   for (DType from : kAll)
     for (DType to : kAll)
