@@ -39,9 +39,10 @@ struct EmbeddingBackwardArgs {
   int64_t dim;
 };
 
-// Which rows the ids name: those of a table [v, h] (embedding()), or the slices
-// of any tensor along a dimension (index_select() and index_add()).
-enum class Kind : bool { kTable, kTensor };
+// Which rows the ids name: those of a table [v, h] (embedding()), those of bags
+// (embedding_bag()), or the slices of any tensor along a dimension
+// (index_select() and index_add()).
+enum class Kind : uint8_t { kTable, kBag, kTensor };
 
 const Op& forward_op(Kind);
 const Op& backward_op(Kind, bool exact = false);
@@ -81,14 +82,18 @@ struct Matrices {
   Tensor flat;
 };
 
-// embedding(): table "vh", ids "..." -> "...h". In index_select(), v may be any
-// dimension of the table, and the ids' dimensions take its place.
+// embedding(): table "vh", ids "..." -> "...h". In embedding_bag(), the rows of
+// a bag are added. In index_select(), v may be any dimension of the table, and
+// the ids' dimensions take its place.
 class Embedding : public Op {
  public:
   explicit Embedding(Kind kind)
-      : Op(kind == Kind::kTable ? "embedding" : "index_select",
+      : Op(kind == Kind::kTable ? "embedding"
+           : kind == Kind::kBag ? "embedding_bag"
+                                : "index_select",
            {.work = {.flops_per_point = 0, .looked_up = 1},
-            .sums_exactly = true}),
+            // One rank has the row of an id, but several have rows of a bag.
+            .sums_exactly = kind != Kind::kBag}),
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -101,17 +106,28 @@ class Embedding : public Op {
         dtensor::to_string(shapes[0]),
         kind_ == Kind::kTensor ? "at least one dimension" : "two dimensions");
     const OtherFactors f(dims, attrs.as<EmbeddingArgs>().dim);
-    return BoundRule(Rule(fmt::format("{0}v{1},...->{0}...{1} | linear 0",
-                                      f.before, f.after)),
+    return BoundRule(Rule(kind_ == Kind::kBag
+                              ? "vh,bk->bh | linear 0"
+                              : fmt::format("{0}v{1},...->{0}...{1} | linear 0",
+                                            f.before, f.after)),
                      shapes, name());
   }
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_ids(name(), in[1]);
+    DT_CHECK(kind_ != Kind::kBag || has_bags(in[0]), name(),
+             "adds rows of f32 and f64, not of {}", dtensor::name(in[0]));
     return {in[0]};
   }
   std::vector<Sample> samples() const override {
     std::vector<Sample> list;
+    if (kind_ == Kind::kBag)
+      return {{{{{7, 3}}, {{5, 4}, SampleInput::Values::kIndex, 7}},
+               EmbeddingArgs{false, 0},
+               true},
+              {{{{5, 4}}, {{3, 1}, SampleInput::Values::kIndex, 5}},
+               EmbeddingArgs{false, 0},
+               true}};
     for (const auto& [v, h, ids] :
          std::vector<std::tuple<int64_t, int64_t, Shape>>{
              {7, 3, {5}}, {5, 3, {3, 4}}, {1, 1, {3}}, {3, 5, {}}})
@@ -134,6 +150,7 @@ class Embedding : public Op {
     const bool exact = c.out[0].dtype() == DType::kExact;
     const Tensor out =
         exact ? c.scratch(c.out[0].shape(), c.in[0].dtype()) : c.out[0];
+    const bool bags = kind_ == Kind::kBag;
     if (!args.zeros_outside) check_range(c, ids);
     // Every id is in at most one range. A look-up in another range gives zeros,
     // so the results for all ranges are added.
@@ -141,7 +158,8 @@ class Embedding : public Op {
       c.run(kernels::Embedding{.table = table,
                                .ids_type = ids.dtype(),
                                .outer = matrices.outer,
-                               .count = ids.numel(),
+                               .count = bags ? ids.shape()[0] : ids.numel(),
+                               .bag = bags ? ids.shape()[1] : 1,
                                .ids = ids.data(),
                                .lo = range.lo,
                                .hi = range.hi,
@@ -163,12 +181,19 @@ class Embedding : public Op {
   InputGradients gradient(const GradientCall& c) const override {
     const DistTensor& table = c.inputs[0];
     const int64_t dim = c.attrs.as<EmbeddingArgs>().dim;
+    const DistTensor &dy = c.cotangents[0], &ids = c.inputs[1];
+    const EmbeddingBackwardArgs args{table.size(static_cast<int>(dim)), false,
+                                     dim};
+    const Op& back = backward_op(kind_, reproducible(table.dtype()));
+    if (kind_ == Kind::kBag)
+      return {apply1(back,
+                     {expand(unsqueeze(dy, 1),
+                             {ids.size(0), ids.size(1), dy.size(1)}),
+                      ids},
+                     args),
+              {}};
     const Assignment a = turned(c, table.ndim(), dim, true);
-    DistTensor d = apply1(
-        backward_op(kind_, reproducible(table.dtype())),
-        {c.cotangents[0], c.inputs[1]},
-        EmbeddingBackwardArgs{table.size(static_cast<int>(dim)), false, dim},
-        &a);
+    DistTensor d = apply1(back, {dy, ids}, args, &a);
     if (is_float(d.dtype()) && d.dtype() != table.dtype())
       d = cast(d, table.dtype());
     return {d, {}};
@@ -282,8 +307,9 @@ class EmbeddingBackward : public Op {
 };
 
 const Op& forward_op(Kind kind) {
-  static const Embedding table(Kind::kTable), tensor(Kind::kTensor);
-  return kind == Kind::kTable ? table : tensor;
+  static const Embedding ops[] = {
+      Embedding(Kind::kTable), Embedding(Kind::kBag), Embedding(Kind::kTensor)};
+  return ops[static_cast<size_t>(kind)];
 }
 
 const Op& backward_op(Kind kind, bool exact) {
@@ -322,6 +348,10 @@ DistTensor embedding(const DistTensor& table, const DistTensor& ids,
                      const EmbeddingOptions& options) {
   return apply1(forward_op(Kind::kTable), {table, ids},
                 EmbeddingArgs{options.zeros_outside, 0});
+}
+
+DistTensor bag_sums(const DistTensor& table, const DistTensor& ids) {
+  return apply1(forward_op(Kind::kBag), {table, ids}, EmbeddingArgs{false, 0});
 }
 
 const Spec* rows_spec(const DistTensor& table, int64_t n) {
@@ -368,7 +398,7 @@ DistTensor index_add(const DistTensor& x, int dim, const DistTensor& index,
 }
 
 static const OpFamily kFamily("embedding", [] {
-  OpList all;
+  OpList all{&forward_op(Kind::kBag)};
   for (Kind kind : {Kind::kTable, Kind::kTensor})
     for (const Op* op : {&forward_op(kind), &backward_op(kind)})
       all.push_back(op);

@@ -6,6 +6,8 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/embedding_op.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
@@ -101,6 +103,14 @@ Bags bags_of(const DistTensor& ids, const EmbeddingBagOptions& o) {
 DistTensor embedding_bag(const DistTensor& table, const DistTensor& ids,
                          const EmbeddingBagOptions& o) {
   check_bags(table, ids, o);
+  // All bags of a matrix are as large.
+  const int64_t size = ids.size(-1);
+  if (o.mode != BagMode::kMax && !o.offsets.defined() && !o.padding_idx &&
+      !o.per_sample_weights.defined() && size > 0 && has_bags(table.dtype()) &&
+      !reproducible(table.dtype())) {
+    const DistTensor sums = bag_sums(table, ids);
+    return o.mode == BagMode::kMean ? sums / size : sums;
+  }
   const Bags bags = bags_of(ids, o);
   const DistTensor rows = embedding(table, ids);
   // Whether an id counts; undefined if all do.
@@ -114,9 +124,8 @@ DistTensor embedding_bag(const DistTensor& table, const DistTensor& ids,
     return bags.sum(o.per_sample_weights.defined()
                         ? without(0) * unsqueeze(o.per_sample_weights, -1)
                         : without(0));
-  // All bags of a matrix are as large.
   if (o.mode == BagMode::kMean && ids.ndim() == 2 && !counts.defined())
-    return bags.sum(rows) / std::max<int64_t>(1, ids.size(1));
+    return bags.sum(rows) / std::max<int64_t>(1, size);
   const DistTensor number =
       unsqueeze(bags.sum(counts.defined() ? cast(counts, DType::kI64)
                                           : cast(ones_like(ids), DType::kI64)),

@@ -19,6 +19,12 @@ DistTensor take_slices(const DistTensor& x, int dim, const DistTensor& index,
 DistTensor put_slices(const DistTensor& dy, int dim, const DistTensor& index,
                       int64_t n, bool checked);
 
+// Whether bag_sums() takes a table of this type.
+inline bool has_bags(DType t) { return t == DType::kF32 || t == DType::kF64; }
+// Returns the sums of the rows of the table [v, h] that each row of the ids
+// [bags, k] names, as [bags, h]. It stores no rows.
+DistTensor bag_sums(const DistTensor& table, const DistTensor& ids);
+
 // Throws Error unless the indices are a vector, or a scalar.
 void check_vector(std::string_view op, const DistTensor& index);
 

@@ -9,11 +9,13 @@ namespace dtensor::kernels {
 
 // For each of the `outer` matrices of `size` rows in `table`: row i of `out`
 // becomes row ids[i] - lo + at of the matrix if lo <= ids[i] < hi, else zeros.
-// out is [outer, count, n]. ids are i32 or i64. Takes all dtypes.
+// If `bag` is not 1, row i is the sum of the rows that ids[i * bag] and the
+// bag - 1 ids behind it name, in this order; then it takes f32 and f64. out is
+// [outer, count, n]. ids are i32 or i64. Takes all dtypes.
 struct Embedding {
   Matrix table;
   DType ids_type = DType::kI64;
-  int64_t outer = 1, count = 0;
+  int64_t outer = 1, count = 0, bag = 1;
   const void* ids = nullptr;
   int64_t lo = 0, hi = 0, at = 0, size = 0;
   void* out = nullptr;

@@ -61,6 +61,35 @@ void gather(Stream s, const Embedding& a) {
       });
 }
 
+// The sums of bags of rows, four of which are added at once.
+template <class T, class I>
+void gather_bags(Stream s, const Embedding& a) {
+  matrices(
+      s, a.outer, a.count, a.table.n, DT_BODY(Row & row, int64_t o, int64_t i) {
+        const I* ids = static_cast<const I*>(a.ids) + i * a.bag;
+        const int64_t n = a.table.n;
+        T* to = row_at(static_cast<T*>(a.out), o * a.count + i, n);
+        const T* from[4] = {};
+        int count = 0;
+        row.fill(n, to, T(0));
+        for (int64_t j = 0; j < a.bag; ++j) {
+          if (ids[j] < a.lo || ids[j] >= a.hi) continue;
+          from[count++] = row_at<T>(a.table, o * a.size + a.at + ids[j] - a.lo);
+          if (count < 4) continue;
+          row.map(
+              n, to,
+              [](auto sum, auto v, auto w, auto x, auto y) {
+                return sum + v + w + x + y;
+              },
+              to, from[0], from[1], from[2], from[3]);
+          count = 0;
+        }
+        for (int k = 0; k < count; ++k)
+          row.map(
+              n, to, [](auto sum, auto v) { return sum + v; }, to, from[k]);
+      });
+}
+
 template <class T, class I>
 void write(Stream s, const WriteRows& a) {
   matrices(
@@ -218,7 +247,16 @@ void add_exact(const EmbeddingBackward& a) {
 DT_KERNEL(Embedding)
 void run(Stream s, const Embedding& a) {
   visit_ids(a.ids_type, "embedding", [&]<class I>() {
-    visit(a.table.type, [&]<class T>() { gather<T, I>(s, a); });
+    if (a.bag == 1)
+      return visit(a.table.type, [&]<class T>() { gather<T, I>(s, a); });
+    switch (a.table.type) {
+      case DType::kF32:
+        return gather_bags<float, I>(s, a);
+      case DType::kF64:
+        return gather_bags<double, I>(s, a);
+      default:
+        no_kernel("embedding_bag", a.table.type);
+    }
   });
 }
 

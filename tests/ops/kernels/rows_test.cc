@@ -620,6 +620,32 @@ TEST(EmbeddingTest, ForwardAndBackward) {
   run(scatter(matrix(none, 2, 3), ids, 4, 4, no_rows));
 }
 
+TEST(EmbeddingTest, SumsOfBags) {
+  for (DType t : {DType::kF32, DType::kF64})
+    for (DType it : {DType::kI32, DType::kI64})
+      for (int64_t h : {1, 7, 64, 100})
+        for (int64_t bag : {0, 2, 9}) {
+          const int64_t lo = 10, hi = 17, bags = 5, stride = h + 3;
+          const Elements table = Elements::random(t, (hi - lo) * stride);
+          const Elements ids = Elements::random(it, bags * bag, 8, 20);
+          Elements out(t, bags * h, 9);
+          Embedding a =
+              look_up(matrix(table, hi - lo, h, stride), ids, lo, hi, out);
+          a.count = bags;
+          a.bag = bag;
+          run(a);
+          auto want = zeros(bags * h);
+          for (int64_t i = 0; i < bags * bag; ++i) {
+            const auto id = static_cast<int64_t>(ids[i]);
+            if (id < lo || id >= hi) continue;
+            for (int64_t j = 0; j < h; ++j)
+              want[static_cast<size_t>(i / bag * h + j)] +=
+                  table[(id - lo) * stride + j];
+          }
+          EXPECT_TRUE(near(out, want));
+        }
+}
+
 TEST(WriteRowsTest, WritesTheRowsThatHaveAPlace) {
   for (DType t : kAll)
     for (DType it : {DType::kI32, DType::kI64})
