@@ -7,6 +7,7 @@
 
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/diagonal.h"
+#include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/view.h"
@@ -124,8 +125,8 @@ DistTensor one_hot(const DistTensor& indices, int64_t classes) {
            "the indices are {}, but must be i32 or i64; write cast(indices, "
            "DType::kI64)",
            name(indices.dtype()));
-  return kronecker_delta(unsqueeze(indices, -1),
-                         arange(classes, indices.mesh(), {}, DType::kI64));
+  const DistTensor index = unsqueeze(cast(indices.detach(), DType::kI64), -1);
+  return put_in_rows(ones_like(index), index, classes);
 }
 
 DistTensor empty(const Shape& shape, const Mesh& mesh,

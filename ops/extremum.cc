@@ -4,6 +4,7 @@
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/exact.h"
 #include "dtensor/ops/kernels/operands.h"
 #include "dtensor/ops/kernels/reduce.h"
 #include "dtensor/ops/kernels/rows.h"
@@ -291,20 +292,28 @@ DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
   std::vector<bool> reduced(static_cast<size_t>(x.ndim()), dims.empty());
   for (int d : dims)
     reduced[static_cast<size_t>(normalize_dim(d, x.ndim(), "sum"))] = true;
+  const auto count = std::count(reduced.begin(), reduced.end(), true);
+  int first = x.ndim();
+  while (first > 0 && reduced[static_cast<size_t>(first - 1)]) --first;
   // SumSquares reduces whole rows, so only the last dimensions. Half types are
   // excluded: sum(square(x)) rounds their squares, but SumSquares would not.
-  const bool last = std::is_sorted(reduced.begin(), reduced.end());
-  const auto count = std::count(reduced.begin(), reduced.end(), true);
-  if (!last || (!dims.empty() && count != std::ssize(dims)) ||
-      is_half_float(x.dtype()))
+  // Nor does it add exactly.
+  if (first == x.ndim() || (!dims.empty() && count != std::ssize(dims)) ||
+      is_half_float(x.dtype()) || reproducible(x.dtype()))
     return sum(square(x), dims, keepdim);
   ExtremumArgs args;
   Shape kept = x.shape();
-  for (int d = x.ndim() - static_cast<int>(count); d < x.ndim(); ++d) {
-    args.dims.push_back(d);
+  std::vector<int> others;
+  for (int d = 0; d < x.ndim(); ++d) {
+    if (!reduced[static_cast<size_t>(d)]) continue;
     kept[d] = 1;
+    if (d < first)
+      others.push_back(d);
+    else
+      args.dims.push_back(d);
   }
-  const DistTensor y = apply1(sum_squares_op(), x, args);
+  DistTensor y = apply1(sum_squares_op(), x, args);
+  if (!others.empty()) y = sum(y, others);
   return keepdim ? reshape(y, kept) : y;
 }
 

@@ -12,6 +12,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/sum_squares.h"
 #include "dtensor/ops/vectors.h"
 #include "dtensor/placement/error.h"
 
@@ -63,7 +64,14 @@ void check_weight(std::string_view op, const DistTensor& x,
 }  // namespace
 
 DistTensor mse_loss(const DistTensor& x, const DistTensor& y, Reduction r) {
-  return reduced(square(sub(x, y)), r);
+  const DistTensor d = sub(x, y);
+  if (r == Reduction::kNone || r == Reduction::kBatchMean ||
+      !is_float(d.dtype()))
+    return reduced(square(d), r);
+  const DistTensor loss = sum_squares(d, {}, false);
+  return r == Reduction::kSum
+             ? loss
+             : div(loss, static_cast<double>(numel(d.shape())));
 }
 
 DistTensor l1_loss(const DistTensor& x, const DistTensor& y, Reduction r) {

@@ -11,6 +11,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/embedding_op.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/kernels/operands.h"
 #include "dtensor/ops/kernels/select.h"
@@ -399,9 +400,8 @@ DistTensor histc(const DistTensor& in, int64_t bins, double min, double max) {
   const DistTensor bin =
       cast(clamp_max(where(inside, place, 0), static_cast<double>(bins - 1)),
            DType::kI64);
-  const DistTensor zero = full({bins}, 0, x.mesh(), {}, DType::kI64);
-  const DistTensor counts =
-      cast(index_put(zero, {bin}, cast(inside, DType::kI64), true), x.dtype());
+  const DistTensor counts = cast(
+      put_slices(cast(inside, DType::kI64), 0, bin, bins, false), x.dtype());
   return cast(given ? counts : counts + (hi - lo) * 0, in.dtype());
 }
 

@@ -7,9 +7,9 @@
 
 namespace dtensor {
 
-// Computes sum(square(x), dims, keepdim). If `dims` are all dimensions or the
-// last ones, and x is f32 or f64, it stores no square, and reads x once (after
-// a copy if x is not contiguous). Every rank of the mesh calls it. REQUIRES: x
+// Computes sum(square(x), dims, keepdim). If the last dimension is one of `dims`
+// and x is f32 or f64, it stores no square, and reads x once (after a copy if x
+// is not contiguous), except in a reproducible run. Every rank of the mesh calls it. REQUIRES: x
 // has a float type.
 DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
                        bool keepdim);

@@ -34,7 +34,7 @@ WITHOUT_CASES = [
     ("torch has no cases of these forms; compared with plain expressions",
      "tests/ops/pointwise_test.cc",
      "add_scalar binary bitwise_left_shift bitwise_right_shift clamp "
-     "div_scalar kronecker_delta mul_scalar pow_scalar swiglu"),
+     "div_scalar mul_scalar pow_scalar swiglu"),
     ("torch has polygamma() and frexp(), which call these",
      "tests/ops/special_test.cc",
      "frexp_exponent frexp_mantissa polygamma_scalar"),

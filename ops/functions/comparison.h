@@ -150,14 +150,6 @@ struct Lcm {  // not negative, unless it overflows; lcm(a, 0) = 0
     return abs(a / Gcd::value(a, b, nullptr) * b);
   }
 };
-struct KroneckerDelta {  // 1 where a = b, 0 elsewhere
-  static constexpr const char* name = "kronecker_delta";
-  static constexpr Takes takes = Takes::kIntegers;
-  template <class V>
-  DT_HD static V value(const V& a, const V& b, const double*) {
-    return select(a == b, V(1), V(0));
-  }
-};
 
 #define DT_LOGICAL_UNARY(DT_FUNCTION, DT_FUNCTION_P) \
   DT_FUNCTION(BitwiseNot, bitwise_not)
@@ -171,7 +163,6 @@ struct KroneckerDelta {  // 1 where a = b, 0 elsewhere
   DT_FUNCTION(ShiftLeft, bitwise_left_shift)          \
   DT_FUNCTION(ShiftRight, bitwise_right_shift)        \
   DT_FUNCTION(Gcd, gcd)                               \
-  DT_FUNCTION(Lcm, lcm)                               \
-  DT_FUNCTION(KroneckerDelta, kronecker_delta)
+  DT_FUNCTION(Lcm, lcm)
 
 }  // namespace dtensor::fn
