@@ -83,7 +83,9 @@ struct DivScalar {
     return x / V(p[0]);
   }
 };
-struct Clamp {  // to [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
+// To [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN, and with a NaN as a
+// bound, everything becomes NaN.
+struct Clamp {
   static constexpr const char* name = "clamp";
   static constexpr const char* notes = "up 0";
   static constexpr Param params[] = {{"min", NAN, -0.7},
@@ -92,6 +94,8 @@ struct Clamp {  // to [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN
   static constexpr bool promotes = true;
   template <class V>
   DT_HD static V value(const V& x, const double* p) {
+    if constexpr (!is_int<V>)
+      if (p[0] != p[0] || p[1] != p[1]) return V(NAN);
     const V y = select(x < V(p[0]), V(p[0]), x);
     return select(y > V(p[1]), V(p[1]), y);
   }

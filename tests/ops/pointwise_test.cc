@@ -386,6 +386,15 @@ TEST(Pointwise, LimitsOfEveryType) {
       same(clamp(x, -1, 1), {kNaN, 1, -1, -0.0, 0, -1, 0.5}, "clamp");
       same(clamp(x, 0, kInf), {kNaN, kInf, 0, -0.0, 0, 0, 0.5}, "clamp to 0");
       same(clamp(x, 2, -1), {kNaN, -1, -1, -1, -1, -1, -1}, "no range");
+      const Values nans(7, kNaN);
+      same(clamp(x, kNaN, 1), nans, "NaN below");
+      same(clamp(x, 0, kNaN), nans, "NaN above");
+      same(clamp_min(x, kNaN), nans, "NaN as min");
+      same(clamp_max(x, kNaN), nans, "NaN as max");
+      DistTensor z = x.detach();
+      z.set_requires_grad();
+      same(grad(clamp(z, kNaN, 1), {z}, {.cotangent = ones_like(z)})[0],
+           Values(7, 0), "no slope");
       same(clamp_min(x, 0.25), {kNaN, kInf, .25, .25, .25, .25, .5}, "min");
       same(clamp_max(x, 0.25), {kNaN, .25, -kInf, -0.0, 0, -2.5, .25}, "max");
       same(maximum(x, y), {kNaN, kNaN, 3, -0.0, 0, kInf, 0.5}, "maximum");
