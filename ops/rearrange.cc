@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
+#include <utility>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
@@ -50,6 +53,131 @@ DistTensor border(const DistTensor& x, int d, int64_t count, PadMode mode,
   return expand(narrow(x, d, start ? 0 : n - 1, 1), shape);
 }
 
+struct BorderArgs {
+  static constexpr Fields kFields = {"widths", "mode"};
+  // Two for each dimension, beginning with the last one. Others have none.
+  Shape widths;
+  int64_t mode;
+
+  std::pair<int64_t, int64_t> of(int d, int ndim) const {
+    const int i = 2 * (ndim - 1 - d);
+    if (i >= widths.size()) return {0, 0};
+    return {widths[i], widths[i + 1]};
+  }
+};
+
+// A view of t whose dimension d goes backwards.
+Tensor backwards(const Tensor& t, int d) {
+  Shape strides = t.strides();
+  const int64_t offset = (t.shape()[d] - 1) * strides[d];
+  strides[d] = -strides[d];
+  return t.as_strided(t.shape(), strides, offset);
+}
+
+// pad() of dimensions that every rank has in full: x "ab" -> "no", or with only
+// the last dimension padded, "ab" -> "ao". Each element is written once.
+class Border : public Op {
+ public:
+  Border() : Op("pad", {.work = {.flops_per_point = 0}, .saved_inputs = 0}) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    const auto& a = attrs.as<BorderArgs>();
+    std::string in, out;
+    std::vector<std::pair<char, int64_t>> sizes;
+    for (int d = 0; d < shapes[0].size(); ++d) {
+      in += static_cast<char>('a' + d);
+      const auto [lo, hi] = a.of(d, shapes[0].size());
+      if (lo + hi == 0) {
+        out += in.back();
+        continue;
+      }
+      sizes.emplace_back(static_cast<char>('n' + d), lo + shapes[0][d] + hi);
+      in += '!';
+      out += std::string{sizes.back().first, '!'};
+    }
+    return BoundRule(Rule(in + "->" + out + " | linear 0; up 0"), shapes,
+                     name(), sizes);
+  }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list;
+    for (const PadMode mode :
+         {PadMode::kReflect, PadMode::kReplicate, PadMode::kCircular})
+      list.push_back({{{{3, 5, 4}}},
+                      BorderArgs{{1, 3, 2, 1}, static_cast<int64_t>(mode)},
+                      true});
+    return list;
+  }
+
+  // Fills the borders of each dimension from elements that are there already,
+  // from the last dimension on.
+  void compute(Compute& c) const override {
+    const auto& a = c.attrs.as<BorderArgs>();
+    const auto mode = static_cast<PadMode>(a.mode);
+    const Shape& x = c.in[0].shape();
+    // `out` without the borders of the first `count` dimensions.
+    const auto within = [&](int count) {
+      Tensor t = c.out[0];
+      for (int d = 0; d < count; ++d) {
+        const int64_t lo = a.of(d, x.size()).first;
+        t = t.slice(d, lo, lo + x[d]);
+      }
+      return t;
+    };
+    within(x.size()).copy_from(c.in[0]);
+    for (int d = x.size(); d-- > 0;) {
+      const Tensor t = within(d);
+      const auto [lo, hi] = a.of(d, x.size());
+      const int64_t end = lo + x[d];
+      const auto fill = [&](int64_t at, int64_t count, int64_t reflected,
+                            int64_t edge, int64_t around) {
+        if (count == 0) return;
+        const Tensor to = t.slice(d, at, at + count);
+        if (mode == PadMode::kReplicate)
+          to.copy_from(t.slice(d, edge, edge + 1).expand(to.shape()));
+        else if (mode == PadMode::kCircular)
+          to.copy_from(t.slice(d, around, around + count));
+        else
+          to.copy_from(backwards(t.slice(d, reflected, reflected + count), d));
+      };
+      fill(0, lo, lo + 1, lo, end - lo);
+      fill(end, hi, end - 1 - hi, end - 1, lo);
+    }
+  }
+
+  // Adds the cotangents of the borders to those of the elements in them, from
+  // the first dimension on.
+  InputGradients gradient(const GradientCall& g) const override {
+    const auto& a = g.attrs.as<BorderArgs>();
+    const auto mode = static_cast<PadMode>(a.mode);
+    DistTensor dx = g.cotangents[0];
+    for (int d = 0; d < dx.ndim(); ++d) {
+      const auto [lo, hi] = a.of(d, dx.ndim());
+      const int64_t n = dx.size(d) - lo - hi;
+      const DistTensor dy = dx;
+      if (lo + hi > 0) dx = narrow(dy, d, lo, n);
+      const auto add_border = [&](int64_t from, int64_t count,
+                                  int64_t reflected, int64_t edge,
+                                  int64_t around) {
+        if (count == 0) return;
+        DistTensor part = narrow(dy, d, from, count);
+        int64_t at = around;
+        if (mode == PadMode::kReplicate)
+          part = sum(part, {d}, true), at = edge;
+        else if (mode == PadMode::kReflect)
+          part = flip(part, {d}), at = reflected;
+        std::vector<int64_t> widths(static_cast<size_t>(2 * (dx.ndim() - d)));
+        widths.end()[-2] = at;
+        widths.end()[-1] = n - at - part.size(d);
+        dx = dx + pad(part, widths);
+      };
+      add_border(0, lo, 1, 0, n - lo);
+      add_border(lo + n, hi, n - 1 - hi, n - 1, 0);
+    }
+    return {dx};
+  }
+};
+
 // Throws Error unless x has at least three dimensions, and r to the power of
 // `times` divides the size of dimension d.
 void check_divides(std::string_view op, const DistTensor& x, int d, int64_t r,
@@ -70,6 +198,9 @@ void check_divides(std::string_view op, const DistTensor& x, int d, int64_t r,
 }
 
 }  // namespace
+
+static const OpFamily kFamily("rearrange",
+                              [] { return OpList{&op_of<Border>()}; });
 
 DistTensor narrow(const DistTensor& x, int dim, const DistTensor& start,
                   int64_t length) {
@@ -144,6 +275,17 @@ DistTensor pad(const DistTensor& x, const std::vector<int64_t>& widths,
   };
   for (size_t i = 0; i < widths.size(); i += 2)
     check_widths(x, dim(i), widths[i], widths[i + 1], mode);
+  bool pads = false,
+       here = numel(x.shape()) > 0 && std::ssize(widths) <= kMaxDims;
+  for (size_t i = 0; i < widths.size(); i += 2) {
+    if (widths[i] == 0 && widths[i + 1] == 0) continue;
+    pads = true;
+    here &= widths[i] >= 0 && widths[i + 1] >= 0 &&
+            x.use_spec()->dim(dim(i)).whole();
+  }
+  if (pads && here)
+    return apply1(op_of<Border>(), x,
+                  BorderArgs{Shape(widths), static_cast<int64_t>(mode)});
   DistTensor y = alias(x);
   for (size_t i = 0; i < widths.size(); i += 2) {
     const int d = dim(i);
