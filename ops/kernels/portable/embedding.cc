@@ -69,24 +69,19 @@ void gather_bags(Stream s, const Embedding& a) {
         const I* ids = static_cast<const I*>(a.ids) + i * a.bag;
         const int64_t n = a.table.n;
         T* to = row_at(static_cast<T*>(a.out), o * a.count + i, n);
-        const T* from[4] = {};
-        int count = 0;
+        // The row that id j of the bag names, or null.
+        const auto named = [&](int64_t j) -> const T* {
+          if (j >= a.bag || ids[j] < a.lo || ids[j] >= a.hi) return nullptr;
+          return row_at<T>(a.table, o * a.size + a.at + ids[j] - a.lo);
+        };
         row.fill(n, to, T(0));
-        for (int64_t j = 0; j < a.bag; ++j) {
-          if (ids[j] < a.lo || ids[j] >= a.hi) continue;
-          from[count++] = row_at<T>(a.table, o * a.size + a.at + ids[j] - a.lo);
-          if (count < 4) continue;
-          row.map(
+        for (int64_t j = 0; j < a.bag; j += 4)
+          row.update(
               n, to,
-              [](auto sum, auto v, auto w, auto x, auto y) {
-                return sum + v + w + x + y;
-              },
-              to, from[0], from[1], from[2], from[3]);
-          count = 0;
-        }
-        for (int k = 0; k < count; ++k)
-          row.map(
-              n, to, [](auto sum, auto v) { return sum + v; }, to, from[k]);
+              [](const auto& sum, const auto& v, const auto& w, const auto& x,
+                 const auto& y) { return sum + v + w + x + y; },
+              static_cast<const T*>(to), named(j), named(j + 1), named(j + 2),
+              named(j + 3));
       });
 }
 

@@ -57,6 +57,18 @@ Launch binary_of(int index, fn::By by) {
   return found;
 }
 
+template <class S>
+void mul_add(Stream s, const Pointwise& a) {
+  using portable::widened;
+  portable::map(
+      s, walk_of<3>(a), static_cast<S*>(a.out),
+      DT_BODY(S x, S y, S z) {
+        return portable::rounded<S>(widened(x) + widened(y) * widened(z));
+      },
+      static_cast<const S*>(a.in[0]), static_cast<const S*>(a.in[1]),
+      static_cast<const S*>(a.in[2]));
+}
+
 }  // namespace
 }  // namespace pointwise
 
@@ -81,18 +93,9 @@ void run(Stream s, const Binary& a) {
 }
 
 DT_KERNEL(MulAdd)
-void run(Stream s, const MulAdd& mul_add) {
-  const Pointwise& a = mul_add.of;
-  visit_float(a.type, "addcmul", [&]<class S>() {
-    using portable::widened;
-    portable::map(
-        s, pointwise::walk_of<3>(a), static_cast<S*>(a.out),
-        DT_BODY(S x, S y, S z) {
-          return portable::rounded<S>(widened(x) + widened(y) * widened(z));
-        },
-        static_cast<const S*>(a.in[0]), static_cast<const S*>(a.in[1]),
-        static_cast<const S*>(a.in[2]));
-  });
+void run(Stream s, const MulAdd& a) {
+  visit_float(a.of.type, "addcmul",
+              [&]<class S>() { pointwise::mul_add<S>(s, a.of); });
 }
 
 }  // namespace DT_PORTABLE

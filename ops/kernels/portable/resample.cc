@@ -28,8 +28,9 @@ DT_HD S weighted_sum(const Resample& a, int64_t m, const S* from) {
 }
 
 // For the host: adds one tap after the other to a row of y, [inner] or, if
-// inner is 1, [out]. Halves have a row of sums beside it.
-template <class S, class C = portable::compute_t<S>>
+// inner is 1, [out]. Halves have a row of sums beside it. R is dependent, since
+// a GPU has no Row of its own here.
+template <class S, class C = portable::compute_t<S>, class R = Row>
 void by_tap(Stream s, const Resample& a) {
   const int64_t out = a.out, inner = a.inner, n = inner == 1 ? out : inner;
   Scratch scratch(s, (a.taps * out + n) * static_cast<int64_t>(sizeof(C)));
@@ -37,7 +38,7 @@ void by_tap(Stream s, const Resample& a) {
   for (int64_t t = 0; t < a.taps; ++t)
     for (int64_t m = 0; m < out; ++m)
       weights[t * out + m] = static_cast<C>(a.weights[m * a.taps + t]);
-  Row row(nullptr);
+  R row(nullptr);
   // add(sum) adds all taps.
   const auto make = [&](S* y, auto add) {
     C* sum = sums;
