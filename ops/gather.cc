@@ -128,8 +128,17 @@ class Take : public RuleOp {
   void compute(Compute& c) const override {
     const TakeArgs& args = c.attrs.as<TakeArgs>();
     const Rows x(c.in[0]);
-    const Tensor index = c.in[1].to_contiguous();
     const Tensor& out = c.out[0];
+    // Rows that expand() repeated are stored once.
+    Tensor index = c.in[1];
+    int64_t share = 1;
+    for (int d = index.ndim() - 1; d-- > 0;) {
+      if (index.shape()[d] == 1) continue;
+      if (index.shape()[d] == 0 || index.strides()[d] != 0) break;
+      share *= index.shape()[d];
+      index = index.slice(d, 0, 1);
+    }
+    index = index.to_contiguous();
     const int64_t k = index.shape().back();
     with_check(c, args.checked, args.dim, [&](int64_t* ends) {
       const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
@@ -139,6 +148,7 @@ class Take : public RuleOp {
               static_cast<const char*>(part.data) + from * size_of(out.dtype());
         c.run(kernels::TakeRows{.x = part,
                                 .k = k,
+                                .share = share,
                                 .index = index.ptr<int64_t>(),
                                 .lo = range.lo,
                                 .hi = range.hi,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/ops/composed.h"
 #include "dtensor/ops/gather_op.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
@@ -206,8 +207,8 @@ DistTensor grid_sample(const DistTensor& x, const DistTensor& grid,
   DistTensor y;
   for (const Neighbour& n : all) {
     const DistTensor index = expand(n.index, {-1, x.size(1), -1});
-    const DistTensor term = take_in_rows(flat, index) * n.weight;
-    y = y.defined() ? y + term : term;
+    const DistTensor near = take_in_rows(flat, index);
+    y = y.defined() ? addcmul(y, near, n.weight) : near * n.weight;
   }
   return reshape(y, out);
 }

@@ -24,12 +24,12 @@ struct TopK {
   int64_t* value_ids = nullptr;
 };
 
-// out[r, j] = x[r, index[r, j] - lo] if lo <= index[r, j] < hi, else 0. out and
-// index are [rows, k], contiguous. `ends`, if not null, gets the largest index
+// out[r, j] = x[r, index[r / share, j] - lo] if lo <= that index < hi, else 0.
+// out [rows, k] and index [rows / share, k] are contiguous. `ends`, if not null, gets the largest index
 // outside of [lo, hi) and ~ of the smallest, as in CeRange. Takes all dtypes.
 struct TakeRows {
   Matrix x;
-  int64_t k = 0;
+  int64_t k = 0, share = 1;
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;
   void* out = nullptr;

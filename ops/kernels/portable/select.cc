@@ -214,6 +214,13 @@ void topk_sorted(Stream s, const TopK& a) {
 // division.
 template <class S>
 void take_elements(Stream s, const TakeRows& a) {
+  if (a.share > 1)
+    return map(
+        s, a.x.rows * a.k, static_cast<S*>(a.out), DT_BODY(int64_t e) {
+          const int64_t r = e / a.k,
+                        id = a.index[r / a.share * a.k + e - r * a.k];
+          return id >= a.lo && id < a.hi ? row_at<S>(a.x, r)[id - a.lo] : S();
+        });
   map(
       s, a.x.rows * a.k, static_cast<S*>(a.out),
       DT_BODY(int64_t e, int64_t id) {
@@ -229,15 +236,29 @@ void take_in_order(const TakeRows& a) {
   const S* from = static_cast<const S*>(a.x.data);
   const int64_t* index = a.index;
   S* to = static_cast<S*>(a.out);
+  const int64_t k = a.k;
   Ends outside;
-  for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride)
+  for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride) {
+    if (r > 0 && r % a.share == 0) index += a.k;
+    if (!a.ends && n > 0) {  // without a branch: any index may be outside
+      const S none{};
+      const S* const row = from;
+#pragma GCC ivdep
+      for (int64_t j = 0; j < k; ++j) {
+        const uint64_t at = static_cast<uint64_t>(index[j]) - lo;
+        to[j] = *(at < n ? row + at : &none);
+      }
+      to += k;
+      continue;
+    }
     for (int64_t j = 0; j < a.k; ++j) {
-      const int64_t id = *index++;
+      const int64_t id = index[j];
       const uint64_t at = static_cast<uint64_t>(id) - lo;
       if (at >= n) [[unlikely]]
         outside = Wider()(outside, Ends::of(id));
       *to++ = at < n ? from[at] : S();
     }
+  }
   if (a.ends) outside.write(a.ends);
 }
 
@@ -508,7 +529,7 @@ void run(Stream s, const TopK& a) {
 DT_KERNEL(TakeRows)
 void run(Stream s, const TakeRows& a) {
   if (!portable::kManyPasses && a.ends)
-    defined_kernels().run(s, outside(a, a.x.rows * a.k));
+    defined_kernels().run(s, outside(a, a.x.rows / a.share * a.k));
   visit(a.x.type, [&]<class S>() {
     if constexpr (portable::kManyPasses)
       take_in_order<S>(a);

@@ -119,6 +119,29 @@ TEST(TakeRows, ElementsOrZero) {
   }
 }
 
+// Two rows of x have one row of the index, and nobody asks for the ends.
+TEST(TakeRows, RowsThatShareAnIndex) {
+  for (DType t : kAll) {
+    const Elements x(t, {1, 0, 0, 1, 1, 1, 0, 0});  // rows of 2
+    const std::vector<int64_t> index{1, -1, 0, 2, 1, 1};
+    Elements out(t, 12, 1);
+    TakeRows take{.x = matrix(x, 4, 2, 2),
+                  .k = 3,
+                  .share = 2,
+                  .index = index.data(),
+                  .hi = 2,
+                  .out = out.data()};
+    const std::vector<double> want{0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0};
+    run(take);
+    EXPECT_EQ(out.doubles(), want) << name(t);
+    std::vector<int64_t> ends(2, 5);
+    take.ends = ends.data();
+    run(take);
+    EXPECT_EQ(out.doubles(), want) << name(t);
+    EXPECT_EQ(ends, (std::vector<int64_t>{2, ~-1}));
+  }
+}
+
 TEST(PutRows, AddsWhatMeets) {
   for (DType t : kOrdered) {
     const Elements dy(t,
