@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "dtensor/ops/kernels/cpu/dots.h"
@@ -13,13 +12,6 @@
 
 namespace dtensor::kernels::cpu {
 namespace {
-
-// Whether simd::fma() rounds once.
-#if defined(__x86_64__) && !defined(__FMA__)
-constexpr bool kFuses = false;
-#else
-constexpr bool kFuses = true;
-#endif
 
 // The sums of a tile, a row of b and an element of a fill the registers.
 constexpr int kRows = kVecBytes == 64 ? 14 : 6;
@@ -65,15 +57,8 @@ void leaf(int64_t k, const T* a, const T* b, int64_t b_row, T* to, bool begun) {
     for (int r = 0; r < R; ++r) {
       // Fills a vector with the element; see SmallProduct.
       const V z = in_register(V(a[r] - typename V::R{}));
-      if constexpr (kFuses) {
-        sum[r][0] = fma(z, x, sum[r][0]);
-        sum[r][1] = fma(z, y, sum[r][1]);
-      } else {
-        for (int64_t i = 0; i < V::n; ++i) {
-          sum[r][0].v[i] = std::fma(z.v[i], x.v[i], sum[r][0].v[i]);
-          sum[r][1].v[i] = std::fma(z.v[i], y.v[i], sum[r][1].v[i]);
-        }
-      }
+      sum[r][0] = fused(z, x, sum[r][0]);
+      sum[r][1] = fused(z, y, sum[r][1]);
     }
   }
 #pragma GCC unroll 14

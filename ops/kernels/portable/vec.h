@@ -89,6 +89,20 @@ inline Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
   return c;
 #endif
 }
+// Whether fma() rounds once.
+#if defined(__x86_64__) && !defined(__FMA__)
+inline constexpr bool kFuses = false;
+#else
+inline constexpr bool kFuses = true;
+#endif
+// a * b + c, rounded once. It is slow on a CPU that cannot fuse.
+template <class T>
+inline Vec<T> fused(Vec<T> a, Vec<T> b, Vec<T> c) {
+  if constexpr (kFuses) return fma(a, b, c);
+  for (int64_t i = 0; i < Vec<T>::n; ++i)
+    c.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
 #define DT_COMPARE(op)                          \
   template <class T>                            \
   inline auto operator op(Vec<T> a, Vec<T> b) { \
