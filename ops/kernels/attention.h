@@ -31,6 +31,10 @@ struct Attention {
   // whether a query may attend; numbers of q's type are added to the scores.
   HeadsIn mask = {};
   bool mask_is_bool = false;
+  // Whether sums are those that docs/reproducible.md defines, on the CPU. Then
+  // key 0 is key first_key of its sequence.
+  bool by_blocks = false;
+  int64_t first_key = 0;
 };
 
 // Writes out, and lse [b, hq, s], contiguous, of the type `stat`: the log of

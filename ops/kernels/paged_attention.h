@@ -40,6 +40,8 @@ struct PagedAttention {
   const int64_t* position = nullptr;  // [t]
   double scale = 1, soft_cap = 0;
   int64_t window = 0;
+  // Whether sums are those that docs/reproducible.md defines, on the CPU.
+  bool by_blocks = false;
 
   // The positions that query i attends to: [begin, end).
   DT_HD int64_t end(int64_t i) const {

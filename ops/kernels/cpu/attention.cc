@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "dtensor/ops/kernels/cpu/block_attention.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
@@ -349,6 +350,7 @@ void backward(const AttentionBackward& g) {
 
 DT_KERNEL(AttentionForward)
 void run(Stream, const AttentionForward& a) {
+  if (a.of.by_blocks) return block_attention(a);
   visit_float(a.of.type, "attention", [&]<class S>() { forward<S>(a); });
 }
 

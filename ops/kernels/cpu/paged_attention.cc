@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "dtensor/ops/kernels/cpu/block_attention.h"
 #include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
@@ -256,6 +257,7 @@ class Paged {
 
 DT_KERNEL(PagedAttention)
 void run(Stream, const PagedAttention& a) {
+  if (a.by_blocks) return block_attention(a);
   visit_float(a.type, "paged attention", [&]<class S>() { Paged<S>(a).run(); });
 }
 

@@ -59,7 +59,9 @@ void for_members(A& x, F&& f) {
   DT_MEMBERS(21, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w)
   DT_MEMBERS(22, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w,
              y)
-  static_assert(n > 0 && n <= 22, "for_members() needs a line for this size");
+  DT_MEMBERS(23, a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r, s, t, u, v, w,
+             y, z)
+  static_assert(n > 0 && n <= 23, "for_members() needs a line for this size");
 #undef DT_MEMBERS
 }
 
