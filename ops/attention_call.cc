@@ -370,6 +370,8 @@ kernels::Attention AttentionCall::call(size_t query, const Block& block,
   a.causal = args_.causal;
   a.query_offset = queries.lo - keys.lo;
   a.soft_cap = args_.soft_cap;
+  a.by_blocks = c_.context.reproducible;
+  a.first_key = keys.lo;
   // Fewer kernels take a window, so a window that hides no key is left out.
   if (queries.hi - keys.lo > args_.window) a.window = args_.window;
   if (mask_.defined()) set_mask(a, query, keys);

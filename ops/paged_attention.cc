@@ -170,6 +170,7 @@ class PagedAttentionOp : public Op {
     a.scale =
         args.scale != 0 ? args.scale : 1 / std::sqrt(static_cast<double>(a.d));
     a.window = args.window, a.soft_cap = args.soft_cap;
+    a.by_blocks = c.context.reproducible;
     // A bad index could read another request's keys without any error.
     const auto check = [&](const Tensor& ids, size_t input, int64_t n,
                            std::string_view what) {

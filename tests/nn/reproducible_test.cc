@@ -8,13 +8,16 @@
 #include <bit>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "dtensor/io/checkpoint.h"
+#include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/checkpoint.h"
+#include "dtensor/nn/engine.h"
 #include "dtensor/nn/models.h"
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/contraction.h"
@@ -321,6 +324,157 @@ TEST(Reproducible, ATextHasTheSameLogitsInACrowd) {
             ASSERT_EQ(some.at(i), want.at(i)) << lo << " " << i;
         }
       });
+}
+
+// --- Texts that are continued ------------------------------------------------
+
+void in_reproducible_run(const std::string& mesh,
+                         const std::function<void(const Mesh&)>& body) {
+  const Mesh m = Mesh::parse(mesh);
+  RunOptions options;
+  options.world = m.num_ranks();
+  options.reproducible = true;
+  run(options, [&](Runtime&) { body(m); });
+}
+
+constexpr int64_t kVocab = 300;
+
+// 256 features are two leaves, and each has two heads.
+ModelConfig text_config(const std::string& model, DType t) {
+  return {.name = model,
+          .layers = 2,
+          .hidden = 256,
+          .heads = 4,
+          .kv_heads = model == "gpt" ? 0 : 2,
+          .seq = 200,
+          .vocab = kVocab,
+          .dtype = t,
+          .window = model == "mistral" ? 70 : 0};
+}
+
+std::vector<int64_t> text_of(int64_t n, int64_t seed) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < n; ++i)
+    ids.push_back((seed + i * i * 7 + i / 3) % kVocab);
+  return ids;
+}
+
+// The logits after each token, as a training computes them: [n, vocab].
+std::vector<double> logits_of(const LanguageModel& model,
+                              const std::vector<int64_t>& text) {
+  const Mesh& mesh = model.mesh();
+  const DistTensor tokens =
+      DistTensor::from_global(Tensor::from({1, std::ssize(text)}, text.data()),
+                              mesh, batch_placements(mesh));
+  return onto(mesh, model.logits(tokens)).full().to_doubles();
+}
+
+// Texts that are read in chunks, beside others and behind a beginning that is
+// in the cache, on any mesh.
+TEST(Reproducible, ACacheGivesTheLogitsOfTheTrainer) {
+  struct Read {
+    size_t text;
+    int64_t tokens;
+  };
+  std::vector<std::vector<int64_t>> texts = {text_of(190, 1), text_of(3, 2),
+                                             text_of(131, 3), text_of(190, 1)};
+  texts[3][180] = 5;
+  for (const std::string name : {"gpt", "llama", "mistral", "gemma2", "qwen3"})
+    for (DType t : {DType::kF32, DType::kBF16}) {
+      std::vector<std::vector<double>> want;
+      in_reproducible_run("dp=1", [&](const Mesh& m) {
+        const auto model = make_model(text_config(name, t), m);
+        const NoGrad no_grad;
+        for (const auto& text : texts) want.push_back(logits_of(*model, text));
+      });
+      for (const char* mesh : {"dp=1", "dp=2", "pp=2", "tp=2", "tp=3"})
+        in_reproducible_run(mesh, [&](const Mesh& m) {
+          const auto model = make_model(text_config(name, t), m);
+          const NoGrad no_grad;
+          KvCache cache(*model, {.tokens = 900, .page = 7, .texts = 3});
+          std::vector<int64_t> numbers(texts.size(), -1);
+          const auto read = [&](const std::vector<Read>& reads) {
+            std::vector<CacheStep::Part> parts;
+            std::vector<std::pair<size_t, int64_t>> rows;  // text, position
+            for (const auto& [i, n] : reads) {
+              if (numbers[i] < 0)
+                numbers[i] = cache.add(std::ssize(texts[i]), texts[i]);
+              const int64_t at = cache.length(numbers[i]);
+              parts.push_back(
+                  {.text = numbers[i],
+                   .tokens = {texts[i].begin() + at, texts[i].begin() + at + n},
+                   .wanted = false,
+                   .scored = true});
+              for (int64_t p = at; p < at + n; ++p) rows.push_back({i, p});
+            }
+            const CacheStep step = cache.step(parts);
+            const std::vector<double> got =
+                onto(m, model->decode(step, cache)).full().to_doubles();
+            for (size_t r = 0; r < rows.size(); ++r) {
+              const auto [i, p] = rows[r];
+              for (size_t e = 0; e < kVocab; ++e)
+                ASSERT_EQ(got[r * kVocab + e],
+                          want[i][static_cast<size_t>(p) * kVocab + e])
+                    << name << " " << dtensor::name(t) << " on " << mesh
+                    << ", text " << i << " at " << p;
+            }
+          };
+          read({{0, 1}});
+          read({{0, 90}, {1, 2}, {2, 60}});
+          read({{2, 1}, {1, 1}, {0, 1}});
+          read({{0, 98}});
+          for (int64_t n : {1, 33, 2, 34}) read({{2, n}});
+          numbers[3] = cache.add(190, texts[3]);
+          EXPECT_GE(cache.length(numbers[3]), 175) << name;
+          read({{3, 190 - cache.length(numbers[3])}});
+        });
+    }
+}
+
+// Tokens that are drawn at temperature 1, and their logprobs.
+TEST(Reproducible, TextsGoOnInTheSameWay) {
+  using Drawn = std::vector<std::pair<int64_t, double>>;
+  // The third prompt begins as the first.
+  const std::vector<std::vector<int64_t>> prompts = {
+      text_of(70, 1), text_of(2, 5), text_of(90, 1), text_of(33, 9)};
+  const Sampling sampling{.temperature = 1, .seed = 3};
+  const auto to = [](Drawn& drawn) {
+    return [&drawn](const DrawnToken& t) {
+      drawn.emplace_back(t.id, t.logprob);
+      return true;
+    };
+  };
+  for (const char* name : {"gpt", "llama"})
+    for (DType t : {DType::kF32, DType::kBF16}) {
+      std::vector<Drawn> want(prompts.size());
+      in_reproducible_run("dp=1", [&](const Mesh& m) {
+        const auto model = make_model(text_config(name, t), m);
+        for (size_t i = 0; i < prompts.size(); ++i)
+          generate(*model, {.tokens = 20,
+                            .prompt = prompts[i],
+                            .sampling = sampling,
+                            .on_token = to(want[i]),
+                            .cache = false});
+      });
+      for (const char* mesh : {"dp=1", "dp=2", "tp=2", "pp=2", "pp=2,tp=2"})
+        in_reproducible_run(mesh, [&](const Mesh& m) {
+          const auto model = make_model(text_config(name, t), m);
+          Engine engine(*model, {.texts = 3, .page = 8, .chunk = 16});
+          std::vector<Drawn> got(prompts.size());
+          for (size_t i = 0; i < prompts.size(); ++i)
+            engine.add({.prompt = prompts[i],
+                        .tokens = 20,
+                        .sampling = sampling,
+                        .logprobs = true,
+                        .on_token = to(got[i])});
+          while (engine.step()) {
+          }
+          for (size_t i = 0; i < prompts.size(); ++i)
+            EXPECT_EQ(got[i], want[i]) << name << " " << dtensor::name(t)
+                                       << " on " << mesh << ", text " << i;
+          EXPECT_GE(engine.cached_tokens(), 64);
+        });
+    }
 }
 
 // The error of a training on a mesh, which is the same on every rank.
