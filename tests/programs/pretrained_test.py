@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 CHAT, GENERATE, SCORE = "programs/chat", "programs/generate", "programs/score"
+TRAIN = "programs/train"
 MODELS = "tests/nn/data"
 
 
@@ -51,9 +52,9 @@ class Pretrained(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def continued(self, *flags):
+    def continued(self, *flags, dtype="f64"):
         done = run(GENERATE, "--ids", self.at("ids"), "--json", self.at("out"),
-                   "--dtype", "f64", "--tokens", "20", *flags)
+                   "--dtype", dtype, "--tokens", "20", *flags)
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(self.at("out"), encoding="utf-8") as f:
             return json.load(f)["ids"]
@@ -69,6 +70,29 @@ class Pretrained(unittest.TestCase):
                     self.assertEqual(
                         self.continued(*flags, "--mesh", mesh, "--chunk", "3"),
                         want, f"{model} on {mesh}")
+
+    def test_reproducible_texts_are_those_of_one_rank(self):
+        # The features are two leaves, each with two heads.
+        sizes = ["--layers", "2", "--hidden", "256", "--heads", "4", "--seq", "128"]
+        prompt = [i * i % 256 for i in range(90)]
+        write_ids(self.at("ids"), [prompt, prompt[:70] + prompt[:20]])
+        for model in "gpt", "llama":
+            folder = self.at(model)
+            done = run(TRAIN, "--model", model, *sizes, "--batch", "1", "--steps", "1",
+                       "--sample", "0", "--save", folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for dtype in "f32", "bf16":
+                flags = ["--model", folder, "--reproducible", "--temperature", "1"]
+                want = self.continued(*flags, "--no-cache", "--mesh", "dp=1", dtype=dtype)
+                for mesh in "dp=1", "tp=2", "pp=2", "dp=2":
+                    self.assertEqual(
+                        self.continued(*flags, "--mesh", mesh, "--chunk", "33",
+                                       dtype=dtype),
+                        want, f"{model} of {dtype} on {mesh}")
+            done = run(GENERATE, "--ids", self.at("ids"), "--tokens", "20", *flags,
+                       "--mesh", "cp=2")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("leave --reproducible out", done.stderr)
 
     def test_scores_are_transformers(self):
         model = f"{MODELS}/llama"

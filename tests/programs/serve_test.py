@@ -489,6 +489,18 @@ class Answers(unittest.TestCase):
         self.assertIn("/v1/chat/completions", page)
 
 
+class Reproducible(unittest.TestCase):
+    def test_each_mesh_gives_the_same_bits(self):
+        answers = []
+        for mesh in "tp=1", "tp=2", "pp=2":
+            with Serving("--mesh", mesh, "--reproducible", "--chunk", "7") as server:
+                answers.append([
+                    server.complete(prompt, max_tokens=20, temperature=1, seed=3, n=3,
+                                    logprobs=5)["choices"]
+                    for prompt in ("Hello", "a longer text, in six chunks or more", "Hello there")])
+        self.assertEqual(answers[1:], answers[:1] * 2)
+
+
 class Refuses(unittest.TestCase):
     def test_wrong_requests(self):
         with Serving() as server:
