@@ -105,6 +105,7 @@ class NormBackward : public RuleOp {
     if (layer_) a.mean = mean.data();
     a.rstd = rstd.data();
     a.dy = dy;
+    a.by_leaves = c.context.reproducible;
     if (more_) a.dsum = more;
     void* const dx = c.out[0].mutable_data();
     const kernels::NormBackward whole{
@@ -222,6 +223,7 @@ class Norm : public RuleOp {
     const Tensor beta =
         layer_ ? c.in[c.in.size() - 1].to_contiguous() : Tensor();
     kernels::Norm a = arguments(x, g, layer_ ? &beta : nullptr);
+    a.by_leaves = c.context.reproducible;
     const Tensor &rstd = c.out.back(), &mean = c.out[statistics()];
     void* mean_data = layer_ ? mean.mutable_data() : nullptr;
     if (!axes) {

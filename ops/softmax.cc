@@ -68,8 +68,11 @@ class SoftmaxBackward : public Op {
     const Rows y(c.in[0].to_contiguous(), dim, size), dy(c.in[1], dim, size);
     const bool log = log_;  // so that the lambdas do not capture `this`
     into_rows(c, c.out[0], dy, dim, [&](const Tensor& dx) {
-      kernels::SoftmaxBackward a{
-          .dy = dy, .y = y.data(), .dx = dx.mutable_data(), .log = log};
+      kernels::SoftmaxBackward a{.dy = dy,
+                                 .y = y.data(),
+                                 .dx = dx.mutable_data(),
+                                 .log = log,
+                                 .by_leaves = c.context.reproducible};
       if (!axes) return c.run(a);
       Tensor sum = c.scratch({y.rows}, kernels::stat_of(t));
       if (log)
@@ -118,7 +121,10 @@ class Softmax : public Op {
     const Rows x(c.in[0], dim, c.global_size('n'));
     const bool log = log_;  // so that the lambdas do not capture `this`
     into_rows(c, c.out[0], x, dim, [&](const Tensor& y) {
-      kernels::Softmax a{.x = x, .y = y.mutable_data(), .log = log};
+      kernels::Softmax a{.x = x,
+                         .y = y.mutable_data(),
+                         .log = log,
+                         .by_leaves = c.context.reproducible};
       if (!axes) return c.run(a);
       // Combines the maximum and the sum of each part of a row into those of
       // the whole row.

@@ -25,6 +25,9 @@ struct Norm {
   // For NormBackward and NormBackwardApply: the cotangent of `sum`. If it has
   // data, it is added to dx. dx may be dsum.
   Matrix dsum = {};
+  // Whether sums over whole rows are those that docs/reproducible.md defines,
+  // on the CPU.
+  bool by_leaves = false;
 };
 
 // Normalizes whole rows. rstd = 1 / sqrt(variance + eps); RMS norm takes the

@@ -16,6 +16,7 @@ struct NormRows {
   const S *gamma, *beta;
   S* sum;
   const C *mean, *rstd;
+  bool by_leaves;
 
   explicit NormRows(const Norm& a)
       : rows(a.x.rows),
@@ -28,7 +29,8 @@ struct NormRows {
         beta(static_cast<const S*>(a.beta)),
         sum(static_cast<S*>(a.sum)),
         mean(static_cast<const C*>(a.mean)),
-        rstd(static_cast<const C*>(a.rstd)) {}
+        rstd(static_cast<const C*>(a.rstd)),
+        by_leaves(a.by_leaves) {}
 
   DT_HD const S* x_row(int64_t r) const { return row_at<S>(x, r); }
   DT_HD const S* dy_row(int64_t r) const { return row_at<S>(dy, r); }

@@ -21,6 +21,9 @@ struct Softmax {
   const void* sum = nullptr;
   void* y = nullptr;
   bool log = false;
+  // Whether sums that it computes are those of docs/reproducible.md, on the
+  // CPU.
+  bool by_leaves = false;
 };
 
 // dx = y * (dy - sum), where y is the softmax and sum is sum(y * dy). With
@@ -32,6 +35,7 @@ struct SoftmaxBackward {
   const void* sum = nullptr;  // of the whole rows; null to compute it
   void* dx = nullptr;
   bool log = false;
+  bool by_leaves = false;  // as in Softmax
 };
 
 // The largest element of each row, and the sum of exp(x - max). In a row of

@@ -18,6 +18,7 @@
 // - map(n, out, f, in...): out = f(x...). out may be one of the inputs.
 // - map_two(n, first, second, f, in...): as map(), for an f that returns a Two.
 // - sum(n, f, in...): the sum of f(x...), or of both parts of a Two, as sum_t.
+// - by_leaves(on): whether sums on the CPU are those of docs/reproducible.md.
 // - update(n, out, f, p...), update_sum(n, f, p...): as map() and sum(), for an
 //   f that gets references to the elements of each p. Those that are not const
 //   are stored again. Each p may be null.

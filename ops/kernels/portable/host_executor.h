@@ -37,6 +37,7 @@ using sum_t = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 class Row {
  public:
   explicit Row(char* fast) : fast_(fast) {}
+  void by_leaves(bool on) { by_leaves_ = on; }
 
   template <class F, class... In>
   void each(int64_t n, F f, const In*... in) {
@@ -82,7 +83,7 @@ class Row {
   auto update_sum(int64_t n, F f, R*... rows) {
     using C = std::common_type_t<compute_t<std::remove_const_t<R>>...>;
     const auto sum = [&](auto nulls) {
-      return simd::total<C>(
+      return total<C>(
           n, [&](auto at) { return simd::updated<C, nulls>(at, f, rows...); });
     };
     return (rows && ...) ? sum(std::false_type()) : sum(std::true_type());
@@ -90,12 +91,15 @@ class Row {
   template <class F, class In, class... More>
   auto sum(int64_t n, F f, const In* in, const More*... more) {
     using C = compute_t<In>;
-    return simd::total<C>(n, [&](auto at) { return f(at(in), at(more)...); });
+    return total<C>(n, [&](auto at) { return f(at(in), at(more)...); });
   }
   // As map(), and returns the sum of f's results.
   template <class Out, class F, class... In>
   auto map_sum(int64_t n, Out* out, F f, const In*... in) {
-    return simd::stored_total(n, out, [&](auto at) { return f(at(in)...); });
+    const auto result = [&](auto at) { return f(at(in)...); };
+    if (!by_leaves_) return simd::stored_total(n, out, result);
+    simd::each(n, out, result);
+    return total<compute_t<Out>>(n, [&](auto at) { return at(out); });
   }
   template <class S>
   compute_t<S> max(int64_t n, const S* x) {
@@ -125,7 +129,13 @@ class Row {
   }
 
  private:
+  template <class C, class F>
+  auto total(int64_t n, F f) const {
+    return by_leaves_ ? simd::leaf_total<C>(n, f) : simd::total<C>(n, f);
+  }
+
   char* const fast_;
+  bool by_leaves_ = false;
 };
 
 // A block of memory. It loses its contents when it grows.

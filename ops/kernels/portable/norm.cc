@@ -92,6 +92,7 @@ void forward(Stream s, const Typed<S>& t, sum_t<C> eps, C* mean, C* rstd,
   using W = sum_t<C>;
   rows(
       s, t.rows, t.n, DT_BODY(Row & row, int64_t r) {
+        row.by_leaves(t.by_leaves);
         const S* x = normed(row, t, r);
         const Two<W> of = moments(row, t.n, x, mean != nullptr);
         const C m = static_cast<C>(of.first),
@@ -128,6 +129,7 @@ DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r,
                      C* dgamma = nullptr, C* dbeta = nullptr) {
   const S *x = t.x_row(r), *dy = t.dy_row(r);
   const C m = t.mean_of(r), s = t.rstd[r];
+  row.by_leaves(t.by_leaves);
   Two<W> sums{};
   if (t.mean || dbeta)
     sums = row.update_sum(

@@ -43,6 +43,7 @@ template <class At>
 struct Column {
   int64_t step;
   At at;
+  DT_HD void by_leaves(bool) {}
   template <class S>
   DT_HD auto get(const S* p) {
     return at(p);

@@ -118,6 +118,7 @@ void softmax(Stream s, const Softmax& a) {
       DT_BODY(auto& row, int64_t r) {
         using V = value_t<S, decltype(row)>;
         using fn::log;
+        row.by_leaves(a.by_leaves);
         const int64_t n = a.x.n, first = r * a.x.inner;
         const S* x = row_at<S>(a.x, r);
         S* y = row_at(static_cast<S*>(a.y), first, n);
@@ -140,6 +141,7 @@ void backward(Stream s, const SoftmaxBackward& a) {
       s, a.dy, DT_BODY(auto& row, int64_t r) {
         using V = value_t<S, decltype(row)>;
         const int64_t n = a.dy.n, first = r * a.dy.inner;
+        row.by_leaves(a.by_leaves);
         const S* y = row_at(static_cast<const S*>(a.y), first, n);
         const S* dy = row_at<S>(a.dy, r);
         S* dx = row_at(static_cast<S*>(a.dx), first, n);

@@ -11,6 +11,7 @@
 
 #include "dtensor/device/values.h"
 #include "dtensor/ops/kernels/portable/vec.h"
+#include "dtensor/placement/exact.h"
 
 namespace dtensor::simd {
 
@@ -136,6 +137,63 @@ inline auto total(int64_t n, F&& f) {
                 [&](auto at) { return cut(at, f(at)); },
                 [](const A& x, const A& y) { return x + y; }));
   return r;
+}
+
+// The sum of several leaves. Sums of f64 have no exact sum, and add in turn.
+template <class T>
+struct LeafSums {
+  std::conditional_t<std::is_same_v<T, float>, Exact, double> all{};
+  void add(double leaf) {
+    if constexpr (std::is_same_v<T, float>)
+      all.add(leaf);
+    else
+      all += leaf;
+  }
+  double value() const {
+    if constexpr (std::is_same_v<T, float>)
+      return all.value();
+    else
+      return all;
+  }
+};
+template <class T>
+struct TwoLeafSums {
+  LeafSums<T> first, second;
+  void add(const Two<double>& leaf) {
+    first.add(leaf.first);
+    second.add(leaf.second);
+  }
+  Two<double> value() const { return {first.value(), second.value()}; }
+};
+template <class T>
+LeafSums<T> leaf_sums(Vec<T>);
+template <class T>
+TwoLeafSums<T> leaf_sums(Two<Vec<T>>);
+
+// As total(), but its bits do not depend on the width of the registers: each
+// leaf of 128 elements has 16 lanes, which are then added as halves, and the
+// leaves' sums are added exactly.
+template <class T, class F>
+inline auto leaf_total(int64_t n, F&& f) {
+  using A = decltype(f(AtFull{0}));
+  constexpr int64_t kLeaf = 128, kLanes = 16, w = Vec<T>::n;
+  decltype(leaf_sums(A{})) sums;
+  for (int64_t begin = 0; begin < n; begin += kLeaf) {
+    const int64_t end = std::min(n, begin + kLeaf);
+    A lanes[kLanes / w]{};
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes)
+      for (int64_t q = 0; q < kLanes / w; ++q)
+        lanes[q] = lanes[q] + f(AtFull{i + q * w});
+    for (int64_t q = 0; i < end; i += w, ++q) {
+      const AtTail at{i, std::min(w, end - i)};
+      lanes[q] = lanes[q] + cut(at, f(at));
+    }
+    for (int64_t m = kLanes / w / 2; m > 0; m /= 2)
+      for (int64_t q = 0; q < m; ++q) lanes[q] = lanes[q] + lanes[q + m];
+    sums.add(wide_sum(lanes[0]));
+  }
+  return sums.value();
 }
 
 // out[i] = f(at) for n elements; returns the sum of f(at). f may read the row
