@@ -11,6 +11,7 @@
 
 #include "dtensor/ops/kernels/cpu/block_attention.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
+#include "dtensor/ops/kernels/cpu/leaf_gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
 #include "dtensor/ops/kernels/portable/rows.h"
@@ -152,12 +153,18 @@ struct Core {
     each(n, score, [&](auto at) { return at(score) + at(p); });
   }
 
+  // c = a b, or c += a b. With by_blocks, the sums are those of leaf_gemm.h.
+  void product(int64_t m, int64_t n, int64_t k, Mat<const T> x, Mat<const T> y,
+               Mat<T> to, bool accumulate) const {
+    return a.by_blocks ? leaf_gemm<T>(m, n, k, x, y, to, accumulate)
+                       : gemm2d<T>(m, n, k, x, y, to, accumulate);
+  }
   // Computes the scores of nq queries (scaled, [nq, d]) and nk keys, as [nq,
   // nk]. The caller still has to cap them, to add the mask, and to exclude keys
   // that causality or the window hides.
   void scores(int64_t nq, int64_t nk, const T* q, Mat<const T> k,
               T* score) const {
-    gemm2d<T>(nq, nk, a.d, {q, a.d, 1}, k.transposed(), {score, nk, 1}, false);
+    product(nq, nk, a.d, {q, a.d, 1}, k.transposed(), {score, nk, 1}, false);
   }
 };
 
@@ -276,8 +283,9 @@ void backward(const AttentionBackward& g) {
     for (int64_t r = 0; r < nq; ++r) {
       const S* x = dout + r * dos;
       const S* y = out + r * g.out.strides[2];
-      delta[r] =
-          static_cast<T>(total<T>(d, [&](auto at) { return at(x) * at(y); }));
+      const auto products = [&](auto at) { return at(x) * at(y); };
+      delta[r] = static_cast<T>(a.by_blocks ? leaf_total<T>(d, products)
+                                            : total<T>(d, products));
     }
     const Mat<const T> dy = operand(nq, d, dout, dos, do_copy);
     const int64_t begin = core.key_begin(i0), end = core.key_end(i0 + nq);
@@ -286,8 +294,8 @@ void backward(const AttentionBackward& g) {
       const int64_t nk = std::min(kKeys, end - j0);
       const Mat<const T> kj = {k.p + j0 * k.row, k.row, 1};
       core.scores(nq, nk, q, kj, score);
-      gemm2d<T>(nq, nk, d, dy, Mat<const T>{v.p + j0 * v.row, 1, v.row},
-                {dscore, nk, 1}, false);
+      core.product(nq, nk, d, dy, {v.p + j0 * v.row, 1, v.row}, {dscore, nk, 1},
+                   false);
       for (int64_t r = 0; r < nq; ++r) {
         const int64_t lo = core.hidden(i0 + r, j0, nk);
         const int64_t n =
@@ -304,11 +312,11 @@ void backward(const AttentionBackward& g) {
           std::fill_n(row + n, nk - lo - n, T(0));
         }
       }
-      gemm2d<T>(nk, d, nq, {score, 1, nk}, dy, {dv.p + j0 * dv.row, dv.row, 1},
-                true);
-      gemm2d<T>(nk, d, nq, {dscore, 1, nk}, {q, d, 1},
-                {dk.p + j0 * dk.row, dk.row, 1}, true);
-      gemm2d<T>(nq, d, nk, {dscore, nk, 1}, kj, {dq, d, 1}, j0 > begin);
+      core.product(nk, d, nq, {score, 1, nk}, dy,
+                   {dv.p + j0 * dv.row, dv.row, 1}, true);
+      core.product(nk, d, nq, {dscore, 1, nk}, {q, d, 1},
+                   {dk.p + j0 * dk.row, dk.row, 1}, true);
+      core.product(nq, d, nk, {dscore, nk, 1}, kj, {dq, d, 1}, j0 > begin);
     }
     store_scaled(nq, d, dq, scale, head<S>(g.dq, b, h) + i0 * g.dq.strides[2],
                  g.dq.strides[2]);

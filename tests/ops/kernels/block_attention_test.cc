@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/placement/exact.h"
 
 namespace dtensor::kernels::cpu {
@@ -259,6 +260,67 @@ TEST(BlockAttentionTest, FollowsTheDefinition) {
     expect_defined<float>(c);
     expect_defined<double>(c);
     if (HasFatalFailure()) return;
+  }
+}
+
+// The gradients are near those of a plain loop in f64.
+TEST(BlockAttentionTest, GradientsAreNearThoseOfF64) {
+  const int64_t s = 150, d = 20;
+  const double scale = 0.3;
+  const auto n = static_cast<size_t>(s * d);
+  const vector<float> q = random_numbers<float>(s * d, 1),
+                      k = random_numbers<float>(s * d, 2),
+                      v = random_numbers<float>(s * d, 3),
+                      dy = random_numbers<float>(s * d, 4);
+  vector<float> out(n), lse(static_cast<size_t>(s)), dq(n), dk(n), dv(n);
+  AttentionForward f;
+  Attention& a = f.of;
+  a.b = a.hq = a.hkv = 1, a.s = a.t = s, a.d = d;
+  a.q = {q.data(), {0, 0, d, 1}};
+  a.k = {k.data(), a.q.strides}, a.v = {v.data(), a.q.strides};
+  a.scale = scale, a.causal = true, a.by_blocks = true;
+  f.out = {out.data(), a.q.strides}, f.lse = lse.data();
+  cpu_kernels().run(Stream{}, f);
+  cpu_kernels().run(Stream{},
+                    AttentionBackward{.of = a,
+                                      .out = {out.data(), a.q.strides},
+                                      .dout = {dy.data(), a.q.strides},
+                                      .lse = lse.data(),
+                                      .dq = {dq.data(), a.q.strides},
+                                      .dk = {dk.data(), a.q.strides},
+                                      .dv = {dv.data(), a.q.strides}});
+  const auto dot = [&](const vector<float>& x, int64_t i,
+                       const vector<float>& y, int64_t j) {
+    double sum = 0;
+    for (int64_t e = 0; e < d; ++e)
+      sum += double{x[static_cast<size_t>(i * d + e)]} *
+             double{y[static_cast<size_t>(j * d + e)]};
+    return sum;
+  };
+  vector<double> want_q(n), want_k(n), want_v(n);
+  for (int64_t i = 0; i < s; ++i) {
+    vector<double> p(static_cast<size_t>(i + 1));
+    double sum = 0, delta = 0;
+    for (int64_t j = 0; j <= i; ++j)
+      sum += p[static_cast<size_t>(j)] = std::exp(scale * dot(q, i, k, j));
+    for (int64_t j = 0; j <= i; ++j)
+      delta += (p[static_cast<size_t>(j)] /= sum) * dot(dy, i, v, j);
+    for (int64_t j = 0; j <= i; ++j) {
+      const double of = p[static_cast<size_t>(j)],
+                   ds = of * (dot(dy, i, v, j) - delta) * scale;
+      for (int64_t e = 0; e < d; ++e) {
+        const auto at = static_cast<size_t>(i * d + e),
+                   key = static_cast<size_t>(j * d + e);
+        want_q[at] += ds * double{k[key]};
+        want_k[key] += ds * double{q[at]};
+        want_v[key] += of * double{dy[at]};
+      }
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    ASSERT_NEAR(dq[i], want_q[i], 1e-5) << i;
+    ASSERT_NEAR(dk[i], want_k[i], 1e-5) << i;
+    ASSERT_NEAR(dv[i], want_v[i], 1e-5) << i;
   }
 }
 
