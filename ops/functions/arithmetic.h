@@ -83,8 +83,8 @@ struct DivScalar {
     return x / V(p[0]);
   }
 };
-// To [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN, and with a NaN as a
-// bound, everything becomes NaN.
+// To [p[0], p[1]]; derivative 1 at both ends; NaN stays NaN, and with a NaN as
+// a bound, everything becomes NaN.
 struct Clamp {
   static constexpr const char* name = "clamp";
   static constexpr const char* notes = "up 0";

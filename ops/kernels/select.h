@@ -25,8 +25,9 @@ struct TopK {
 };
 
 // out[r, j] = x[r, index[r / share, j] - lo] if lo <= that index < hi, else 0.
-// out [rows, k] and index [rows / share, k] are contiguous. `ends`, if not null, gets the largest index
-// outside of [lo, hi) and ~ of the smallest, as in CeRange. Takes all dtypes.
+// out [rows, k] and index [rows / share, k] are contiguous. `ends`, if not
+// null, gets the largest index outside of [lo, hi) and ~ of the smallest, as in
+// CeRange. Takes all dtypes.
 struct TakeRows {
   Matrix x;
   int64_t k = 0, share = 1;

@@ -192,7 +192,7 @@ bool has_halves(const Op& op) {
        {"linalg", "linalg_orthogonal", "linalg_triangular", "matrix_functions"})
     for (const Op* wide : op_family(family))
       if (wide == &op) return false;
-  return op.name() != "nextafter";
+  return op.name() != "nextafter" && op.name() != "embedding_bag";
 }
 
 // The gradients of output 0; empty if the operator has none.

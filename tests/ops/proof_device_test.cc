@@ -22,14 +22,17 @@ namespace {
 
 // The proof cannot make a row's statistics, which are f32 even for halves. The
 // operators that take them run as gradients of those that make them.
-// (nextafter's result in a half is not that in f64.) Factors of matrices are
-// not halves.
+// (nextafter's result in a half is not that in f64.) Factors of matrices and
+// sums of bags are not halves.
 constexpr std::string_view kNotOfHalves[] = {"attention_backward",
                                              "cross_entropy_backward",
                                              "layer_norm_backward",
                                              "layer_norm_backward_add",
                                              "rms_norm_backward",
                                              "rms_norm_backward_add",
+                                             "standardized_sums",
+                                             "standardized_backward",
+                                             "embedding_bag",
                                              "nextafter",
                                              "cholesky",
                                              "det",
