@@ -148,6 +148,7 @@ void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
     dtypes.push_back(in.spec->dtype());
   }
   d.rule.emplace(op.bind(shapes, attrs));
+  if (ctx.reproducible && op.facts().adds_inside) d.rule->pin_inside();
   const auto out_dtypes = op.out_dtypes(dtypes, attrs);
   Choice& choice = d;
   if (assignment) {

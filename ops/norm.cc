@@ -58,7 +58,7 @@ class NormBackward : public RuleOp {
                                : "...n~,n,...,...n,...n->...n,n | linear 3,4"
                : layer ? "...n~,n,...,...,...n->...n,n,n | linear 4"
                        : "...n~,n,...,...n->...n,n | linear 3",
-               {.differentiable = false}),
+               {.differentiable = false, .adds_inside = true}),
         layer_(layer),
         more_(more),
         exact_(exact) {}
@@ -171,7 +171,8 @@ class Norm : public RuleOp {
       : RuleOp(name_of(layer, of), rule_of(layer, of),
                {.saved_inputs = saved_inputs(of),
                 .saves_outputs = true,
-                .allocates = of != Of::kThrough}),
+                .allocates = of != Of::kThrough,
+                .adds_inside = true}),
         layer_(layer),
         of_(of) {}
 

@@ -103,6 +103,9 @@ struct OpFacts {
   bool mixes_rows = false;
   // True if gradient() takes exact cotangents (exact.h) and returns them.
   bool passes_exact = false;
+  // True if compute() adds floats over a factor marked "~". In reproducible
+  // runs, the factor is pinned ("!").
+  bool adds_inside = false;
   // True if compute() can write sums of floats as exact ones. In reproducible
   // runs, its partial outputs are P(exact) instead of P(sum).
   bool sums_exactly = false;

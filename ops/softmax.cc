@@ -43,7 +43,7 @@ class SoftmaxBackward : public Op {
  public:
   explicit SoftmaxBackward(bool log)
       : Op(log ? "log_softmax_backward" : "softmax_backward",
-           {.differentiable = false}),
+           {.differentiable = false, .adds_inside = true}),
         log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -98,7 +98,7 @@ class Softmax : public Op {
  public:
   explicit Softmax(bool log)
       : Op(log ? "log_softmax" : "softmax",
-           {.saved_inputs = 0, .saves_outputs = true}),
+           {.saved_inputs = 0, .saves_outputs = true, .adds_inside = true}),
         log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,

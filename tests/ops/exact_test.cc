@@ -20,6 +20,7 @@
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/random.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/runtime.h"
 #include "tests/testing.h"
@@ -195,6 +196,23 @@ TEST(Exact, SplitsInsideLeavesHaveOneValue) {
                              .set_requires_grad();
     const DistTensor y = linear(x.redistribute({{"dp", Shard(1)}}), w);
     return std::vector{y, grad(sum(square(linear(x, w))), {w})[0]};
+  });
+}
+
+// Norms and softmax gather rows that are split.
+TEST(Exact, SplitRowsHaveOneValue) {
+  expect_equal_bits([](const Mesh& mesh) {
+    const DistTensor x = randn({4, 300}, mesh, {{"dp", Shard(1)}}, DType::kF32,
+                               {1, 1})
+                             .set_requires_grad(),
+                     g = randn({300}, mesh, {{"dp", Shard(0)}}, DType::kF32,
+                               {2, 1})
+                             .set_requires_grad();
+    const DistTensor y = rms_norm(x, g), z = softmax(x, -1),
+                     l = log_softmax(x, 1), n = layer_norm(x, g, g);
+    std::vector<DistTensor> all = grad(sum(square(y) * z) + sum(l * n), {x, g});
+    for (const DistTensor& v : {y, z, l, n}) all.push_back(v);
+    return all;
   });
 }
 
