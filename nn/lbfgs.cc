@@ -58,6 +58,75 @@ double largest(const Vector& all) {
   return most;
 }
 
+// ---- The line search ----
+
+// A point along a direction: the loss, and its derivative by t.
+struct Point {
+  double t, loss, slope;
+  Vector gradients = {};
+};
+
+// The minimum of the cubic through two points (Nocedal and Wright, equation
+// 3.59), moved into [from, to]; the middle if there is none.
+double cubic_minimum(const Point& a, const Point& b, double from, double to) {
+  const Point &l = a.t <= b.t ? a : b, &r = a.t <= b.t ? b : a;
+  const double d1 = l.slope + r.slope - 3 * (l.loss - r.loss) / (l.t - r.t);
+  const double square = d1 * d1 - l.slope * r.slope;
+  if (!(square >= 0)) return (from + to) / 2;
+  const double d2 = std::sqrt(square);
+  const double t =
+      r.t - (r.t - l.t) * ((r.slope + d2 - d1) / (r.slope - l.slope + 2 * d2));
+  return std::min(std::max(t, from), to);
+}
+
+// Algorithms 3.5 and 3.6, with the details and constants of torch: at most
+// `most` calls of at(t), and an end if no element would move by 1e-9. `now` is
+// the first point tried, and `size` the direction's largest element.
+Point strong_wolfe(const Point& start, Point now, double size, int64_t most,
+                   const std::function<Point(double t)>& at) {
+  const auto high_loss = [&](const Point& p) {
+    return p.loss > start.loss + 1e-4 * p.t * start.slope;
+  };
+  const auto flat = [&](const Point& p) {
+    return std::abs(p.slope) <= -0.9 * start.slope;
+  };
+  Point before = start;
+  int64_t i = 0;
+  for (; i < most; ++i) {
+    if (high_loss(now) || (i > 1 && now.loss >= before.loss)) break;
+    if (flat(now)) return now;
+    if (now.slope >= 0) break;
+    const double t = cubic_minimum(
+        before, now, now.t + 0.01 * (now.t - before.t), now.t * 10);
+    before = std::exchange(now, at(t));
+  }
+  Point ends[] = {i < most ? before : start, now};
+  size_t low = ends[0].loss <= ends[1].loss ? 0 : 1;
+  bool slow = false;
+  for (; i < most; ++i) {
+    const auto [left, right] = std::minmax({ends[0].t, ends[1].t});
+    if ((right - left) * size < 1e-9) break;
+    double t = cubic_minimum(ends[0], ends[1], left, right);
+    // Two points in a row near an end make too little progress.
+    const double margin = 0.1 * (right - left);
+    const bool near = std::min(right - t, t - left) < margin;
+    const bool moved = near && (slow || t >= right || t <= left);
+    if (moved) t = right - t < t - left ? right - margin : left + margin;
+    slow = near && !moved;
+    now = at(t);
+    if (high_loss(now) || now.loss >= ends[low].loss) {
+      ends[1 - low] = now;
+      low = ends[0].loss <= ends[1].loss ? 0 : 1;
+      continue;
+    }
+    if (flat(now)) return now;
+    if (now.slope * (ends[1 - low].t - ends[low].t) >= 0)
+      ends[1 - low] = ends[low];
+    ends[low] = now;
+  }
+  return ends[low];
+}
+
 }  // namespace
 
 LBFGS::LBFGS(const ParameterGroups& groups, const LBFGSOptions& o)
@@ -174,21 +243,75 @@ std::vector<DistTensor> LBFGS::update_all(std::span<ParameterUpdate> all) {
   return values;
 }
 
+// Searches along the last update, of which the parameters are at t = 1, and
+// leaves them at the point that it returns.
+LBFGS::Evaluation LBFGS::search(const Closure& closure, const Vector& from,
+                                const Evaluation& at_start, int64_t most,
+                                int64_t& calls) {
+  Vector steps, way;  // the optimizer's own states, and their first values
+  for (const OptimizerState& s : state())
+    if (s.name.ends_with(".prev_step")) {
+      steps.push_back(s.value);
+      way.push_back(s.value.clone());
+    }
+  const auto slope = [&](const Vector& g) { return number(dot(way, g)); };
+  const auto go = [&](double t) {
+    const NoGrad no_grad;
+    for (size_t k = 0; k < way.size(); ++k)
+      DistTensor(parameters()[k]).copy_(from[k] + way[k] * t);
+  };
+  const auto evaluate = [&](double t) {
+    ++calls;
+    Evaluation e = closure();
+    return Point{t, number(e.loss), slope(e.gradients), e.gradients};
+  };
+  const Point start{0, number(at_start.loss), slope(at_start.gradients),
+                    at_start.gradients};
+  const double size = largest(way);
+  const Point best =
+      strong_wolfe(start, evaluate(1), size, most, [&](double t) {
+        go(t);
+        return evaluate(t);
+      });
+  go(best.t);
+  for (size_t k = 0; k < way.size(); ++k) steps[k].copy_(way[k] * best.t);
+  return {full({}, best.loss, at_start.loss.mesh(), {}, DType::kF64),
+          best.gradients};
+}
+
 double LBFGS::minimize(const Closure& closure, const UpdateOptions& options) {
   const LBFGSOptions& o = options_;
+  const bool searches = o.line_search_fn == LineSearch::kStrongWolfe;
+  DT_CHECK(
+      !searches ||
+          (options.grad_scale == 1 && !options.clip.defined() && !options.skip),
+      "lbfgs",
+      "a line search compares the loss with its gradients, but grad_scale "
+      "is {}, clip is{} defined and skip is {}; pass only lr",
+      options.grad_scale, options.clip.defined() ? "" : " not", options.skip);
   Evaluation now = closure();
   const double first = number(now.loss);
   double loss = first;
   const int64_t most = o.max_eval ? o.max_eval : o.max_iter * 5 / 4;
   if (largest(now.gradients) <= o.tolerance_grad) return first;
+  int64_t calls = 1;
   for (int64_t i = 1;; ++i) {
+    Vector from;
+    if (searches)
+      for (const DistTensor& p : parameters())
+        from.push_back(p.detach().clone());
     step(now.gradients, options);
-    if (level_ || i == o.max_iter || i + 1 >= most) break;
+    if (level_) break;
+    if (searches) now = search(closure, from, now, most - calls, calls);
+    if (i == o.max_iter || calls + (searches ? 0 : 1) >= most) break;
     double change = 0;
     for (const OptimizerState& s : state())
       if (s.name.ends_with(".prev_step"))
         change = std::max(change, largest({s.value}));
-    now = closure();
+    if (!searches) {
+      now = closure();
+      ++calls;
+    }
     const double before = std::exchange(loss, number(now.loss));
     if (largest(now.gradients) <= o.tolerance_grad ||
         change <= o.tolerance_change ||

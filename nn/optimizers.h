@@ -162,7 +162,9 @@ class Adafactor : public Optimizer {
 
 // ---- L-BFGS ----
 
-// As torch.optim.LBFGS without line_search_fn: there is no line search. Rate 1.
+enum class LineSearch : uint8_t { kNone, kStrongWolfe };
+
+// As torch.optim.LBFGS. Rate 1.
 struct LBFGSOptions {
   int64_t max_iter = 20;
   int64_t max_eval = 0;  // 0: max_iter * 5 / 4
@@ -170,6 +172,11 @@ struct LBFGSOptions {
   double tolerance_change = 1e-9;
   // The states "old_dirs" and "old_stps" have room for so many parameters.
   int64_t history_size = 100;
+  // kStrongWolfe: minimize() looks for a step whose loss and slope meet the
+  // strong Wolfe conditions, by Nocedal and Wright's algorithms 3.5 and 3.6
+  // with cubic interpolation, and calls the closure for each length that it
+  // tries. All ranks compare the same numbers.
+  LineSearch line_search_fn = LineSearch::kNone;
 };
 
 // Nocedal and Wright, Numerical Optimization, algorithm 7.4, for parameters of
@@ -191,10 +198,13 @@ class LBFGS : public Optimizer {
   using Closure = std::function<Evaluation()>;
   // torch's step(closure): iterations until an option ends them. The closure
   // evaluates the parameters before each. Returns the first loss. The host
-  // waits for each evaluation.
+  // waits for each evaluation. A line search throws Error for options that
+  // scale, clip or skip, since the loss and the gradients would not agree.
   double minimize(const Closure&, const UpdateOptions& = {.lr = 1});
 
  private:
+  Evaluation search(const Closure&, const std::vector<DistTensor>& from,
+                    const Evaluation& at_start, int64_t most, int64_t& calls);
   bool together() const override { return true; }
   std::vector<DistTensor> update_all(std::span<ParameterUpdate>) override;
   LBFGSOptions options_;

@@ -177,6 +177,45 @@ def closure(params):
     return evaluate
 
 
+def searches():
+    """What L-BFGS with a line search does: its parameters after each of five
+    steps, one after another, and the calls of its closure."""
+    def quadratic(p):
+        return sum((torch.exp(2 * value(x.shape, i, 2)) * (x - value(x.shape, i, 1)) ** 2).sum()
+                   for i, x in enumerate(p))
+
+    def rosenbrock(p):
+        x = p[0]
+        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+    def mlp(p):
+        y = torch.tanh(value([7, 4], 0, 3) @ p[0].T + p[1]) @ p[2].T + p[3]
+        return ((y - value([7, 2], 1, 4)) ** 2).mean()
+
+    # The rates are first lengths that are too large, usual and too small.
+    for loss_of, lr, shapes in ((quadratic, 9, [[6, 4], [5]]), (rosenbrock, 1, [[8]]),
+                                (mlp, 0.01, [[6, 4], [6], [2, 6], [2]])):
+        params = [value(s, i, 0).requires_grad_() for i, s in enumerate(shapes)]
+        optimizer = torch.optim.LBFGS(params, lr=lr, max_iter=4, max_eval=40, history_size=5,
+                                      line_search_fn="strong_wolfe")
+        calls, tensors = 0, {}
+
+        def evaluate():
+            nonlocal calls
+            calls += 1
+            optimizer.zero_grad()
+            loss = loss_of(params)
+            loss.backward()
+            return loss
+
+        for step in range(1, STEPS + 1):
+            optimizer.step(evaluate)
+            for i, p in enumerate(params):
+                tensors[f"{i} {step}"] = p.detach().flatten().tolist()
+        tensors["calls"] = [calls]
+        yield {"name": loss_of.__name__, "shapes": shapes, "tensors": tensors}
+
+
 def main():
     in_f64(_muon._zeropower_via_newtonschulz)
     out = []
@@ -200,6 +239,7 @@ def main():
                 if torch.is_tensor(state) and key != "step" and kind != "LBFGS":
                     tensors[f"{i}.{key}"] = state.flatten().tolist()
         out.append(json.dumps({"name": name, "shapes": shapes, "tensors": tensors}))
+    out += map(json.dumps, searches())
     sys.stdout.write("[\n" + ",\n".join(out) + "\n]\n")
 
 

@@ -23,6 +23,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
 #include "dtensor/ops/pointwise.h"
+#include "dtensor/ops/view.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/runtime.h"
@@ -551,6 +552,81 @@ TEST(Optimizers, LBFGSMinimizesAsTorch) {
     });
 }
 
+// The losses of searches() in tools/optimizer_goldens.py.
+TEST(Optimizers, LBFGSSearchesAsTorch) {
+  const DType t = DType::kF64;
+  using All = std::vector<DistTensor>;
+  const auto vs = [&](const Mesh& mesh, const Shape& s, size_t i, int step) {
+    return DistTensor::from_global(value(s, i, step, t), mesh, {});
+  };
+  struct Search {
+    const char* name;
+    double lr;
+    std::function<DistTensor(const All&)> loss;
+  };
+  const Search searches[] = {
+      {"quadratic", 9,
+       [&](const All& p) {
+         const auto of = [&](size_t i) {
+           const auto at = [&](int step) {
+             return vs(p[i].mesh(), p[i].shape(), i, step);
+           };
+           return sum(exp(at(2) * 2) * square(p[i] - at(1)));
+         };
+         return of(0) + of(1);
+       }},
+      {"rosenbrock", 1,
+       [](const All& p) {
+         const DistTensor a = slice(p[0], 0, 0, 7), b = slice(p[0], 0, 1, 8);
+         return sum(square(b - square(a)) * 100 + square(1 - a));
+       }},
+      {"mlp", 0.01,
+       [&](const All& p) {
+         const Mesh& m = p[0].mesh();
+         const auto layer = [&](const DistTensor& x, size_t i) {
+           return matmul(x, transpose(p[i], 0, 1)) + p[i + 1];
+         };
+         const DistTensor hidden = tanh(layer(vs(m, {7, 4}, 0, 3), 0));
+         return mean(square(layer(hidden, 2) - vs(m, {7, 2}, 1, 4)));
+       }},
+  };
+  for (const Search& search : searches)
+    for (const Layouts& l : kLayouts)
+      on_mesh<int>(l.mesh, [&](const Mesh& mesh) {
+        const Golden g = golden(search.name);
+        LBFGS o(parameters(g, l, mesh, t),
+                {.max_iter = 4,
+                 .max_eval = 40,
+                 .history_size = 5,
+                 .line_search_fn = LineSearch::kStrongWolfe});
+        int calls = 0;
+        double most = 0;
+        for (int step = 1; step <= 5; ++step) {
+          o.minimize(
+              [&] {
+                ++calls;
+                const DistTensor loss = search.loss(o.parameters());
+                return LBFGS::Evaluation{loss, grad(loss, o.parameters())};
+              },
+              {.lr = search.lr});
+          for (size_t i = 0; i < o.parameters().size(); ++i) {
+            const Values found =
+                values(o.parameters()[i].redistribute(mesh, Placements()));
+            const Values& want = g.tensors.at(fmt::format("{} {}", i, step));
+            EXPECT_EQ(found.size(), want.size());
+            for (size_t k = 0; k < want.size(); ++k)
+              most = std::max(most, std::abs(found[k] - want[k]));
+          }
+        }
+        EXPECT_LE(most, 1e-9) << search.name << l.mesh << l.others;
+        if (RankContext::current().world_rank == 0)
+          std::cout << search.name << " " << l.mesh << " " << most << "\n";
+        // On every rank: the ranks take the same decisions.
+        EXPECT_EQ(calls, g.tensors.at("calls")[0]) << search.name << l.mesh;
+        return 0;
+      });
+}
+
 TEST(Optimizers, OptionsOutOfRange) {
   on_mesh<int>("tp=1", [](const Mesh& mesh) {
     const ParameterGroups p = {ones({2, 2}, mesh)};
@@ -575,6 +651,14 @@ TEST(Optimizers, OptionsOutOfRange) {
         "[lbfgs] a group has the weight decay 0.5, but the loss must "
         "include it; leave it out, and add it to the loss of the "
         "closure");
+    LBFGS searching(p, {.line_search_fn = LineSearch::kStrongWolfe});
+    EXPECT_EQ(error_of([&] {
+                searching.minimize([] { return LBFGS::Evaluation(); },
+                                   {.grad_scale = 0.5});
+              }),
+              "[lbfgs] a line search compares the loss with its gradients, but "
+              "grad_scale is 0.5, clip is not defined and skip is false; pass "
+              "only lr");
     refused("update_freq is 0", [&] { Shampoo(p, {.update_freq = 0}); });
     refused("precondition_frequency is 0",
             [&] { SOAP(p, {.precondition_frequency = 0}); });
