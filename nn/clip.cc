@@ -8,11 +8,12 @@
 
 #include "dtensor/autograd.h"
 #include "dtensor/local_part.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/kernels.h"
 #include "dtensor/ops/kernels/optim.h"
 #include "dtensor/ops/kernels/reduce.h"
+#include "dtensor/ops/pointwise.h"
 #include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
@@ -207,6 +208,21 @@ double clip_scale(double norm, double max_norm, bool error_if_nonfinite) {
            "error_if_nonfinite",
            norm);
   return kernels::clip_of(norm, max_norm);
+}
+
+std::vector<DistTensor> clip_grad_norm(const std::vector<DistTensor>& grads,
+                                       double max_norm,
+                                       bool error_if_nonfinite) {
+  for (const DistTensor& g : grads)
+    DT_CHECK(!g.requires_grad(), "clip",
+             "tensor {} requires a gradient, as parameters do; pass what "
+             "grad() returns, with detach() if it has a graph",
+             &g - grads.data());
+  const double scale =
+      clip_scale(global_norm(grads), max_norm, error_if_nonfinite);
+  std::vector<DistTensor> clipped;
+  for (const DistTensor& g : grads) clipped.push_back(g * scale);
+  return clipped;
 }
 
 }  // namespace dtensor::nn

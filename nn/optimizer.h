@@ -4,9 +4,8 @@
 // gradient (DistTensor::set_grad_layout(); by default the parameter's own). A
 // rank outside a parameter's mesh has no part of it and does not update it.
 //
-// SGD and AdamW update all parameters by one kernel each. Other classes, those
-// of programs too, write the update of one parameter with operators: see
-// Optimizer::update().
+// SGD and AdamW update all parameters by one kernel each. Other classes write
+// the update of one parameter with operators: see Optimizer::update().
 #pragma once
 #include <array>
 #include <cstdint>
@@ -108,7 +107,7 @@ class Optimizer {
   // Sets the learning rate of later replays.
   void set_replay_lr(double lr) { replay_lr_ = lr; }
   bool by_operators() const { return by_operators_; }
-  // The parameters, group after group.
+  // Group after group.
   const std::vector<DistTensor>& parameters() const { return parameters_; }
   // The updates so far that were not skipped. load_state() sets this to the
   // largest "step" in the state.
@@ -126,6 +125,9 @@ class Optimizer {
   // missing or unknown (it lists at most 8 names of each), or if one is given
   // twice or of another shape. Collective over the run.
   void load_state(const std::vector<OptimizerState>&);
+  std::vector<OptimizerState> state_dict() const { return state(); }
+  void load_state_dict(const std::vector<OptimizerState>& s) { load_state(s); }
+  void zero_grad() const {}  // there are none: grad() returns gradients
 
  protected:
   // Throws Error unless 0 <= value < below.
@@ -218,8 +220,7 @@ struct GradNorm {
 };
 
 // Returns the same numbers on every rank of the gradients' meshes, and
-// undefined tensors on ranks outside all of them. Each element counts once,
-// however many ranks hold a copy.
+// undefined tensors on others. Each element counts once, however many copies.
 //
 // Collective over the ranks of the gradients' meshes. For each mesh, and each
 // set of its axes that splits some gradient, it all-reduces one f64 scalar. If
@@ -231,12 +232,11 @@ struct GradNorm {
 // scalars must be sent, and the host waits for it.) Throws Error for a partial
 // gradient, whose parts do not determine its norm.
 //
-// Both numbers are those of the gradients times grad_scale, to match
-// UpdateOptions::grad_scale. REQUIRES: grad_scale > 0.
+// Both numbers are those of the gradients times grad_scale, which is above 0.
 GradNorm grad_norm(const std::vector<DistTensor>& grads, double max_norm = 0,
                    double grad_scale = 1);
-// The norm as a host number; the host waits for it. Collective as grad_norm()
-// is. Returns 0 on ranks outside all meshes and in a dry run.
+// The norm on the host, which waits. Collective as grad_norm() is; 0 on ranks
+// outside all meshes and in a dry run.
 double global_norm(const std::vector<DistTensor>& grads);
 
 // The factor that limits the norm of the gradients to max_norm: min(1, max_norm

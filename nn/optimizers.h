@@ -211,4 +211,14 @@ class LBFGS : public Optimizer {
   bool level_ = false;  // the last update's direction does not descend
 };
 
+// ---- Clipping ----
+
+// The gradients times clip_scale(), as torch's clip_grad_norm_ makes them of
+// the stored ones. The host waits for the norm; UpdateOptions::clip does
+// without. Collective as grad_norm() is. Throws Error for a tensor that
+// requires a gradient, as parameters do.
+std::vector<DistTensor> clip_grad_norm(const std::vector<DistTensor>& grads,
+                                       double max_norm,
+                                       bool error_if_nonfinite = false);
+
 }  // namespace dtensor::nn

@@ -62,6 +62,14 @@ struct CosineSchedule {
   double at(int64_t step) const;
 };
 
+// The rate of step 0, 1, ... (TrainerOptions::rate), under torch's names. The
+// first argument is the rate that torch's optimizer has.
+using Rate = std::function<double(int64_t step)>;
+// lr * gamma^(step / step_size), rounded down.
+Rate StepLR(double lr, int64_t step_size, double gamma = 0.1);
+// eta_min + (lr - eta_min) * (1 + cos(pi * step / T_max)) / 2.
+Rate CosineAnnealingLR(double lr, int64_t T_max, double eta_min = 0);
+
 // Makes an optimizer, given decay_matrices() of the model's parameters. It need
 // not take all of them.
 using MakeOptimizer =
@@ -75,7 +83,7 @@ struct TrainerOptions {
   int64_t lr_steps = 0;  // 0: `steps`, or those of a training that is resumed
   int64_t warmup = -1;   // steps; -1: see CosineSchedule::warmup
   // The rate of step 0, 1, ..., in place of the three members above.
-  std::function<double(int64_t step)> rate = {};
+  Rate rate = {};
   // AdamW with this weight decay of matrices, if not set.
   MakeOptimizer optimizer = {};
   double weight_decay = 0.01;

@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "dtensor/comm_event.h"
-#include "dtensor/nn/optimizer.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "tests/nn/on_mesh.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
@@ -50,6 +51,45 @@ TEST(Clip, EveryElementCountsOnceOnEveryMesh) {
       EXPECT_NEAR(norm(mesh), reference, off) << mesh;
     EXPECT_NEAR(norm("tp=9"), reference, off);
   }
+}
+
+// torch 2.15's clip_grad_norm_([a, b], 1.5).
+TEST(Clip, ClipGradNormIsTorchs) {
+  for (const std::string& mesh : test_meshes())
+    on_mesh<int>(mesh, [](const Mesh& m) {
+      const auto of = [&](const Shape& shape, double factor, double shift,
+                          const char* layout) {
+        std::vector<double> v(static_cast<size_t>(numel(shape)));
+        for (size_t i = 0; i < v.size(); ++i)
+          v[i] = factor * std::sin(0.7 * static_cast<double>(i) + shift);
+        return DistTensor::from_global(
+            Tensor::from(shape, v.data()), m,
+            Placements{{m.has_axis("tp") ? "tp" : "dp",
+                        layout[0] == 'S' ? Placement(Shard(0))
+                                         : Placement(Replicate())}});
+      };
+      const std::vector<DistTensor> grads = {of({2, 2}, 3, 0, "S"),
+                                             of({3}, 1, 1, "R")};
+      const auto near = [&](const DistTensor& x,
+                            const std::vector<double>& want) {
+        const std::vector<double> found = values(x);
+        ASSERT_EQ(found.size(), want.size());
+        for (size_t i = 0; i < want.size(); ++i)
+          EXPECT_NEAR(found[i], want[i], 1e-14);
+      };
+      const std::vector<DistTensor> clipped = clip_grad_norm(grads, 1.5);
+      near(clipped[0],
+           {0, 0.627710448524748, 0.9601988648619911, 0.8410907515335085});
+      near(clipped[1],
+           {0.2733031291328294, 0.3220848973294634, 0.219385105596704});
+      EXPECT_EQ(clipped[0].spec(), grads[0].spec());
+      EXPECT_EQ(values(clip_grad_norm(grads, 5)[0]), values(grads[0]));
+      EXPECT_EQ(testing::error_of(
+                    [&] { clip_grad_norm({ones({2}, m).as_parameter()}, 1); }),
+                "[clip] tensor 0 requires a gradient, as parameters do; pass "
+                "what grad() returns, with detach() if it has a graph");
+      return 0;
+    });
 }
 
 // The numbers that stay on the device are those that the host gets.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/nn/trainer.h"
+#include "tests/testing.h"
 
 namespace dtensor::nn {
 namespace {
@@ -31,6 +32,25 @@ TEST(Schedule, AWarmUpAsLongAsTheRunEndsAtTheFullRate) {
   EXPECT_DOUBLE_EQ(s.at(3), 0.5);
   // The full rate is reached only behind the last step.
   EXPECT_DOUBLE_EQ((CosineSchedule{.lr = 1, .steps = 8, .warmup = 8}.at(8)), 1);
+}
+
+void expect_rates(const Rate& rate, const std::vector<double>& want) {
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(rate(static_cast<int64_t>(i)), want[i], 1e-15) << i;
+}
+
+// torch 2.15's rates of 8 steps.
+TEST(Rates, AreTorchs) {
+  expect_rates(StepLR(0.5, 3), {0.5, 0.5, 0.5, 0.05, 0.05, 0.05, 0.005, 0.005});
+  expect_rates(CosineAnnealingLR(0.5, 4, 0.1),
+               {0.5, 0.4414213562373095, 0.3, 0.15857864376269054, 0.1,
+                0.15857864376269049, 0.3, 0.4414213562373096});
+  const TrainerOptions options{.rate = StepLR(0.5, 3, 0.5)};
+  EXPECT_EQ(options.rate(6), 0.125);
+  EXPECT_EQ(testing::error_of([] { StepLR(1, 0); }),
+            "[rate] step_size is 0; write at least 1");
+  EXPECT_EQ(testing::error_of([] { CosineAnnealingLR(1, 0); }),
+            "[rate] T_max is 0; write at least 1");
 }
 
 }  // namespace
