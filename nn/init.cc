@@ -20,14 +20,18 @@ DistTensor make_parameter(std::string_view name, const Shape& shape,
   DistTensor p;
   if (init.kind == Init::Kind::kNone) {
     p = DistTensor::empty(spec);
-  } else if (init.kind != Init::Kind::kNormal) {
+  } else if (init.kind == Init::Kind::kZeros ||
+             init.kind == Init::Kind::kOnes) {
     p = full(shape, init.kind == Init::Kind::kOnes ? 1 : 0, mesh, layout,
              dtype);
   } else {
-    // randn() in f64 draws other random words than in f32 (bf16 and f16 draw
-    // the same ones), so an f64 parameter is drawn in f32 and converted.
+    // In f64, other random words are drawn than in f32 (bf16 and f16 draw the
+    // same ones), so an f64 parameter is drawn in f32 and converted.
     const DType drawn = dtype == DType::kF64 ? DType::kF32 : dtype;
-    p = randn(shape, mesh, layout, drawn, {seed, hash_text(name)}, 0, init.std);
+    const Generator random{seed, hash_text(name)};
+    p = init.kind == Init::Kind::kNormal
+            ? randn(shape, mesh, layout, drawn, random, 0, init.std)
+            : uniform(shape, mesh, layout, drawn, random, -init.std, init.std);
     if (drawn != dtype) {
       // Converted on the local parts: cast() could choose another layout.
       p = DistTensor::wrap(converted(p.impl()->part(), dtype), spec);

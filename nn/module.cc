@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/redistribute.h"
 
 namespace dtensor::nn {
 
@@ -77,6 +79,29 @@ void Module::apply(const std::function<void(Module&)>& fn) {
 
 void Module::train(bool on) {
   apply([on](Module& m) { m.training_ = on; });
+}
+
+void Module::to(DType dtype) {
+  DT_CHECK(is_float(dtype), "module",
+           "parameters cannot become {}; write a float type, such as "
+           "DType::kBF16",
+           name(dtype));
+  apply([dtype](Module& m) {
+    m.scope_.dtype = dtype;
+    for (const NamedParameter& p : m.own_) {
+      if (!is_float(p.tensor.dtype())) continue;
+      DistTensor::Impl& i = *p.tensor.impl();
+      // Converted on the local parts: cast() could choose another layout.
+      i.local = converted(i.part(), dtype);
+      if (i.local.defined())
+        i.local.storage()->set_kind(MemoryKind::kParameters);
+      for (SpecRef* spec : {&i.spec, &i.use, &i.grad})
+        if (*spec) *spec = (*spec)->with(dtype);
+      i.node = nullptr;  // the next use makes one of the new type
+      i.copies.clear();
+      i.note_version();
+    }
+  });
 }
 
 DistTensor Module::run_hooks(DistTensor input, DistTensor output) const {

@@ -37,34 +37,6 @@
 
 namespace dtensor::nn {
 
-// ---- Initial values ----
-
-// Initial parameter values: a function of (seed, name, global index), so that a
-// model has the same weights on every mesh and in every layout.
-struct Init {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kNone };
-  Kind kind = Kind::kZeros;
-  double std = 0;  // the standard deviation of kNormal
-
-  static Init zeros() { return {}; }
-  // Memory without values, for a parameter that is loaded next.
-  static Init none() { return {Kind::kNone, 0}; }
-  static Init ones() { return {Kind::kOnes, 0}; }
-  static Init normal(double std) { return {Kind::kNormal, std}; }
-  // Normal with std 1 / sqrt(fan_in). Pass the global fan-in: a rank that holds
-  // part of the inputs then draws the same numbers as one device would.
-  static Init fan_in(int64_t fan_in);
-};
-
-// Creates a parameter in its layout: no rank ever holds more than its part. The
-// hash of the full name selects the random stream. Every dtype uses the random
-// numbers of f32, so that f64, bf16 and f16 models start from the values of the
-// f32 model, rounded if necessary.
-DistTensor make_parameter(std::string_view name, const Shape&, const Mesh&,
-                          const Layout&, DType, const Init&, uint64_t seed);
-
-// ---- Modules ----
-
 // The context in which a module is made: its dotted path, and the mesh, plan,
 // type and seed of its parameters.
 struct Scope {
@@ -132,6 +104,16 @@ class Module {
   // table.
   std::vector<NamedParameter> named_parameters() const;
   std::vector<DistTensor> parameters() const;
+  // torch's names for named_parameters(), not copied, and for assign() to them
+  // (parameter.h).
+  std::vector<NamedParameter> state_dict() const { return named_parameters(); }
+  void load_state_dict(const std::vector<NamedTensor>& values) {
+    assign(named_parameters(), values);
+  }
+  // Converts all parameters of float types, which all their handles then see.
+  // As in torch, call it before an optimizer is made, and not between a forward
+  // and its gradient. Throws Error unless the type is a float type.
+  void to(DType);
   // The parameter of this full name, as in named_parameters(). Throws Error,
   // which lists the names, if there is none.
   DistTensor parameter(std::string_view name) const;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named parameters, and groups of parameters with their own optimizer options.
+// Named parameters, their initial values, and groups of parameters with their
+// own optimizer options.
 #pragma once
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/dist_tensor.h"
@@ -13,6 +16,36 @@ namespace dtensor::nn {
 
 // Names are dotted: "transformer.h.0.mlp.c_fc.weight".
 using NamedParameter = NamedTensor;
+
+// ---- Initial values ----
+
+// Initial parameter values: a function of (seed, name, global index), so that a
+// model has the same weights on every mesh and in every layout.
+struct Init {
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal, kUniform, kNone };
+  Kind kind = Kind::kZeros;
+  double std =
+      0;  // the standard deviation of kNormal, or the bound of kUniform
+
+  static Init zeros() { return {}; }
+  // Memory without values, for a parameter that is loaded next.
+  static Init none() { return {Kind::kNone, 0}; }
+  static Init ones() { return {Kind::kOnes, 0}; }
+  static Init normal(double std) { return {Kind::kNormal, std}; }
+  static Init uniform(double bound) { return {Kind::kUniform, bound}; }
+  // Normal with std 1 / sqrt(fan_in). Pass the global fan-in: a rank that holds
+  // part of the inputs then draws the same numbers as one device would.
+  static Init fan_in(int64_t fan_in);
+};
+
+// Creates a parameter in its layout: no rank ever holds more than its part. The
+// hash of the full name selects the random stream. Every dtype uses the random
+// numbers of f32, so that f64, bf16 and f16 models start from the values of the
+// f32 model, rounded if necessary.
+DistTensor make_parameter(std::string_view name, const Shape&, const Mesh&,
+                          const Layout&, DType, const Init&, uint64_t seed);
+
+// ---- Groups ----
 
 // Parameters with options of their own, as in torch.
 struct ParameterGroup {

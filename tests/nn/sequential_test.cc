@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dtensor/nn/sequential.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -111,6 +113,72 @@ TEST(Modules, AreListed) {
                                                  "list.0", "list.1", ""}));
     return 0;
   });
+}
+
+TEST(Modules, StateDictsLoadOnOtherLayouts) {
+  on_mesh<int>("tp=2", [](const Mesh& m) {
+    Model a(on(m)), b(Scope{.mesh = m,
+                            .plan = std::make_shared<ParallelPlan>(
+                                ParallelPlan{{"*weight", "S0"}}),
+                            .seed = 5});
+    EXPECT_EQ(a.state_dict()[0].name, "net.0.weight");
+    EXPECT_NE(values(a.parameter("list.1.weight")),
+              values(b.parameter("list.1.weight")));
+    b.load_state_dict(a.state_dict());
+    for (const NamedParameter& p : a.state_dict())
+      EXPECT_EQ(values(p.tensor), values(b.parameter(p.name))) << p.name;
+    auto missing = a.state_dict();
+    missing.pop_back();
+    EXPECT_NE(error_of([&] { b.load_state_dict(missing); }).find("list.1.bias"),
+              std::string::npos);
+    return 0;
+  });
+}
+
+TEST(Modules, BecomeAnotherType) {
+  for (const char* layout : {"R", "S0", "S1"})
+    for (const int stage : {0, 1, 3})
+      on_mesh<int>("dp=2,tp=2", [&](const Mesh& m) {
+        const ParallelPlan plan(
+            {{"*weight", std::string_view(fmt::format("R,{}", layout))}});
+        Model model(
+            Scope{.mesh = m,
+                  .plan = std::make_shared<ParallelPlan>(zero(plan, stage))});
+        model.eval();
+        const DistTensor x = randn({3, 4}, m);
+        const auto run = [&](DType t) {
+          return mean(square(model.forward(x.to(t))));
+        };
+        const auto before = model.parameters();
+        const std::vector<double> wide = values(before[0]);
+        const double loss = run(DType::kF32).item();
+        grad(run(DType::kF32), model.parameters());
+        model.to(DType::kBF16);
+        EXPECT_EQ(model.dtype(), DType::kBF16);
+        EXPECT_EQ(model.net().dtype(), DType::kBF16);
+        for (const NamedParameter& p : model.named_parameters()) {
+          EXPECT_EQ(p.tensor.dtype(), DType::kBF16) << p.name;
+          EXPECT_EQ(p.tensor.grad_spec()->dtype(), DType::kBF16) << p.name;
+        }
+        // Handles from before see the new type, with rounded values.
+        EXPECT_EQ(before[0].dtype(), DType::kBF16);
+        const std::vector<double> narrow = values(before[0]);
+        for (size_t i = 0; i < wide.size(); ++i)
+          EXPECT_NEAR(narrow[i], wide[i], std::abs(wide[i]) / 256);
+        EXPECT_NEAR(run(DType::kBF16).item(), loss, 0.05 * (1 + loss));
+        const auto g = grad(run(DType::kBF16), model.parameters());
+        EXPECT_EQ(g[0].dtype(), DType::kBF16);
+        AdamW optimizer(model.named_parameters());
+        optimizer.step(g, {.lr = 0.1});
+        EXPECT_NE(values(before[0]), narrow);
+        EXPECT_EQ(optimizer.state_dict()[0].name, optimizer.state()[0].name);
+        optimizer.load_state_dict(optimizer.state_dict());
+        optimizer.zero_grad();
+        EXPECT_EQ(error_of([&] { model.to(DType::kI32); }),
+                  "[module] parameters cannot become i32; write a float type, "
+                  "such as DType::kBF16");
+        return 0;
+      });
 }
 
 TEST(ForwardHooks, SeeAndReplace) {
