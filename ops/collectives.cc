@@ -138,6 +138,13 @@ AxisGroup::AxisGroup(std::string_view axes) {
 AxisGroup::AxisGroup(const Mesh& mesh, std::string_view axes)
     : mesh_(group_of(mesh, axes)) {}
 
+AxisGroup::AxisGroup() {
+  const LocalScope* scope = LocalScope::current();
+  mesh_ = scope ? Mesh({{"group", scope->mesh().num_ranks()}},
+                       world_ranks(scope->mesh()))
+                : Mesh({{"group", RankContext::current().world_size}});
+}
+
 Mesh AxisGroup::mesh() const {
   if (!alone()) return mesh_;
   return Mesh({{"group", 1}}, {RankContext::current().world_rank});

@@ -32,6 +32,9 @@ class AxisGroup {
   AxisGroup(const char* axes) : AxisGroup(std::string_view(axes)) {}
   AxisGroup(std::string_view axes);
   AxisGroup(const Mesh&, std::string_view axes);
+  // All axes of the running local_map()'s mesh; outside of one, all ranks of
+  // the run, as in torch.
+  AxisGroup();
 
   int64_t size() const { return mesh().num_ranks(); }
   // The number of the calling rank in the group.
@@ -46,7 +49,7 @@ class AxisGroup {
 
 // The reduction of the members' x, which have one shape. Only a sum has a
 // gradient.
-DistTensor all_reduce(const DistTensor& x, const AxisGroup&,
+DistTensor all_reduce(const DistTensor& x, const AxisGroup& = {},
                       ReduceOp = ReduceOp::kSum);
 // The members' x, joined along `dim` in the order of the group. Other sizes are
 // equal. (Members tell each other the sizes along `dim` first; so do those of
@@ -65,7 +68,8 @@ DistTensor all_to_all(const DistTensor& x, const AxisGroup&,
                       const std::vector<int64_t>& sizes);
 // The x of member `root`. The others pass a tensor of the same shape and type,
 // whose values are ignored.
-DistTensor broadcast(const DistTensor& x, const AxisGroup&, int64_t root = 0);
+DistTensor broadcast(const DistTensor& x, const AxisGroup& = {},
+                     int64_t root = 0);
 // For each pair (source, destination), member `destination` gets the x of
 // `source`, as in jax.lax.ppermute; a member that is no destination gets zeros
 // of the shape of its own x. No member may be the source, or the destination,

@@ -342,7 +342,7 @@ RunningNorm batch_norm(const DistTensor& x, const DistTensor& running_mean,
   if (x.defined() && x.shape() == Shape{0})
     return {alias(x), running_mean, running_var};
   check_channels("batch_norm", x, {running_mean, running_var, gamma, beta});
-  if (!training)
+  if (!training && (running_mean.defined() || running_var.defined()))
     return by_running("batch_norm", x, running_mean, running_var, gamma, beta,
                       eps);
   std::vector<int> dims = dims_from(2, x);

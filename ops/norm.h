@@ -64,13 +64,14 @@ struct RunningNorm {
   DistTensor y, running_mean, running_var;
 };
 // Normalizes each channel over b and space. The mean and the variance are those
-// of x if `training`, else the running ones [channels], which must be given.
+// of x if `training` or no running ones [channels] are given, as in torch's
+// BatchNorm without track_running_stats; else the running ones.
 // Since b is global, its split does not affect the result: this is a
 // synchronized batch norm. In training, a running value r becomes
 // (1 - momentum) * r + momentum * (that of x), with the unbiased variance.
 // Throws Error in training if a channel has only one element.
-RunningNorm batch_norm(const DistTensor& x, const DistTensor& running_mean,
-                       const DistTensor& running_var,
+RunningNorm batch_norm(const DistTensor& x, const DistTensor& running_mean = {},
+                       const DistTensor& running_var = {},
                        const DistTensor& gamma = {},
                        const DistTensor& beta = {}, bool training = false,
                        double momentum = 0.1, double eps = 1e-5);

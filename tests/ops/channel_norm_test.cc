@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/composed.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
@@ -242,9 +243,13 @@ TEST(ChannelNorm, ErrorsSayWhatToWrite) {
     EXPECT_EQ(testing::error_of([&] { batch_norm(v, v, v); }),
               "[batch_norm] f32[6](R) has no channels; pass a tensor "
               "[b, channels, space...]");
-    EXPECT_EQ(testing::error_of([&] { batch_norm(x, {}, {}); }),
+    EXPECT_EQ(testing::error_of([&] { batch_norm(x, v, {}); }),
               "[batch_norm] the running mean and variance are not given; pass "
               "them, or have those of the input taken");
+    // Without running statistics, those of x are taken.
+    const DistTensor y = randn({4, 6}, rt.mesh());
+    EXPECT_TRUE(equal(batch_norm(y).y, batch_norm(y, v, v, {}, {}, true).y)
+                    .item<bool>());
     EXPECT_EQ(testing::error_of([&] { batch_norm(x, v, v, {}, {}, true); }),
               "[batch_norm] f32[1, 6](R) has no variance, because each mean is "
               "over one element; pass more elements, or use the running "

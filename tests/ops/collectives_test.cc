@@ -222,6 +222,23 @@ TEST(Collectives, SeveralAxes) {
   });
 }
 
+// Without a group: all ranks of the run, or all axes of local_map()'s mesh.
+TEST(Collectives, HaveTheGroupOfAllRanks) {
+  on_mesh("x=2,y=2", [](const Mesh&) {
+    const auto rank = static_cast<double>(RankContext::current().world_rank);
+    const DistTensor mine = local(values({1}, 1)) * 0 + rank;
+    EXPECT_EQ(all_reduce(mine).local().item(), 6);
+    EXPECT_EQ(broadcast(mine).local().item(), 0);
+    EXPECT_EQ(broadcast(mine, {}, 3).local().item(), 3);
+    const Mesh half({{"z", 2}}, {1, 3});
+    if (!half.contains(RankContext::current().world_rank)) return;
+    const DistTensor y =
+        local_map([](const DistTensor& part) { return all_reduce(part); }, "S0",
+                  "R")(full({2}, 5, half, "S0"));
+    EXPECT_EQ(y.full().item(), 10);
+  });
+}
+
 TEST(Collectives, Errors) {
   const auto error =
       [](const std::function<void(const DistTensor&, const AxisGroup&)>& fn) {
