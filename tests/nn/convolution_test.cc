@@ -76,8 +76,8 @@ TEST(Conv2d, BeginsAsInTorch) {
                               .plan = std::make_shared<ParallelPlan>(
                                   ParallelPlan{{"weight", layout}}),
                               .dtype = type},
-                        16, 64, 3);
-      EXPECT_EQ(conv.parameter("weight").shape(), (Shape{64, 16, 3, 3}));
+                        16, 64, 3, {.groups = 2});
+      EXPECT_EQ(conv.parameter("weight").shape(), (Shape{64, 8, 3, 3}));
       std::vector<double> all = values(conv.parameter("weight"));
       const std::vector<double> bias = values(conv.parameter("bias"));
       all.insert(all.end(), bias.begin(), bias.end());
@@ -87,11 +87,11 @@ TEST(Conv2d, BeginsAsInTorch) {
   const std::vector<double> one = begin("tp=1", "R", DType::kF32);
   double squares = 0;
   for (double v : one) {
-    EXPECT_LE(std::abs(v), 1.0 / 12);  // 1 / sqrt(16 * 3 * 3)
+    EXPECT_LE(std::abs(v), 1 / std::sqrt(16 / 2 * 3 * 3));
     squares += v * v;
   }
   // The variance of numbers that are uniform in [-b, b] is b^2 / 3.
-  EXPECT_NEAR(squares / static_cast<double>(one.size()) * 144 * 3, 1, 0.05);
+  EXPECT_NEAR(squares / static_cast<double>(one.size()) * 72 * 3, 1, 0.05);
   EXPECT_EQ(begin("tp=3", "S0", DType::kF32), one);
   EXPECT_EQ(begin("tp=2", "S1", DType::kF64), one);
 }
