@@ -177,7 +177,7 @@ class Take : public RuleOp {
 // dy "...k", indices "...k" -> "...n"
 class Put : public Op {
  public:
-  Put() : Op("scatter_add", {.work = {.flops_per_point = 0}}) {}
+  Put() : Op("gather_backward", {.work = {.flops_per_point = 0}}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -253,14 +253,15 @@ class LastPlace : public Op {
 };
 
 // x "...n", src "...k", indices "...k" -> x with src[..., j] combined with
-// element indices[..., j] of its row. A product is linear in x, and a maximum
-// may take an element twice.
+// element indices[..., j] of its row. A sum is linear in x and src together, a
+// product in x, and a maximum may take an element twice.
 class Combine : public RuleOp {
  public:
   explicit Combine(Kind kind)
       : RuleOp(std::string("scatter_") + kNames[at(kind)],
                std::string("...n,...k,...k->...n | ") + kNotes[at(kind)],
-               {.saves_outputs = true}),
+               {.saved_inputs = kind == Kind::kSum ? 0b100 : OpFacts::kAll,
+                .saves_outputs = kind != Kind::kSum}),
         kind_(kind) {}
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
@@ -283,15 +284,17 @@ class Combine : public RuleOp {
 
   void compute(Compute& c) const override {
     const TakeArgs& args = c.attrs.as<TakeArgs>();
-    // If k is split, x may be a factor of only one rank's product.
-    if (kind_ != Kind::kProd || c.first_of('k'))
+    // If k is split, x may be a part of only one rank's sum or product.
+    if (kind_ == Kind::kMax || kind_ == Kind::kMin || c.first_of('k'))
       c.out[0].copy_from(c.in[0]);
     else
-      c.out[0].fill(1);
+      c.out[0].fill(kind_ == Kind::kSum ? 0 : 1);
     put_rows(c, kind_, true, c.in[1], c.in[2], args.checked, args.dim);
   }
 
   InputGradients gradient(const GradientCall& g) const override {
+    if (kind_ == Kind::kSum)
+      return {g.cotangents[0], take_in_rows(g.cotangents[0], g.inputs[2]), {}};
     if (kind_ == Kind::kProd) return of_product(g);
     // All elements that equal the result have the same share of its cotangent.
     const DistTensor &x = g.inputs[0], &src = g.inputs[1], &index = g.inputs[2];
@@ -309,9 +312,9 @@ class Combine : public RuleOp {
  private:
   static size_t at(Kind kind) { return static_cast<size_t>(kind); }
   static constexpr const char* kNames[] = {"add", "amax", "amin", "prod"};
-  static constexpr const char* kNotes[] = {"", "k:max; max 0,1; max 0; max 1",
-                                           "k:min; min 0,1; min 0; min 1",
-                                           "k:prod; linear 0"};
+  static constexpr const char* kNotes[] = {
+      "linear 0,1", "k:max; max 0,1; max 0; max 1",
+      "k:min; min 0,1; min 0; min 1", "k:prod; linear 0"};
 
   // The derivative by an element is the product of the others. It is y / e if e
   // is not 0. If e is the only 0, it is the product of the elements that are
@@ -362,8 +365,9 @@ const Op& put_op() {
   return op;
 }
 const Op& combine_op(Kind kind) {
-  static const Combine max(Kind::kMax), min(Kind::kMin), prod(Kind::kProd);
-  return kind == Kind::kMax ? max : kind == Kind::kMin ? min : prod;
+  static const Combine ops[] = {Combine(Kind::kSum), Combine(Kind::kMax),
+                                Combine(Kind::kMin), Combine(Kind::kProd)};
+  return ops[static_cast<size_t>(kind)];
 }
 
 // A tensor x and indices of its dimension `dim`. Both are transposed so that
@@ -455,8 +459,8 @@ DistTensor scattered(const Indexed& i, const DistTensor& x, Fn&& write) {
 // Adds src to `start`, a window (see in_window()), at the indices.
 DistTensor added(const Indexed& i, const DistTensor& start,
                  const DistTensor& src) {
-  return start +
-         apply1(put_op(), {src, i.index}, PutArgs{start.size(-1), true, i.dim});
+  return apply1(combine_op(Kind::kSum), {start, src, i.index},
+                TakeArgs{true, i.dim});
 }
 
 }  // namespace
@@ -612,6 +616,7 @@ static const OpFamily kFamily("gather", [] {
   return OpList{&take_op(),
                 &put_op(),
                 &op_of<LastPlace>(),
+                &combine_op(Kind::kSum),
                 &combine_op(Kind::kMax),
                 &combine_op(Kind::kMin),
                 &combine_op(Kind::kProd)};
