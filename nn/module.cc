@@ -91,10 +91,15 @@ void Module::to(DType dtype) {
     for (const NamedParameter& p : m.own_) {
       if (!is_float(p.tensor.dtype())) continue;
       DistTensor::Impl& i = *p.tensor.impl();
+      const uint64_t before = i.version();
       // Converted on the local parts: cast() could choose another layout.
       i.local = converted(i.part(), dtype);
-      if (i.local.defined())
+      if (i.local.defined()) {
         i.local.storage()->set_kind(MemoryKind::kParameters);
+        // A graph or a gathered copy of the old value must not pass for new.
+        while (i.local.storage()->version() <= before)
+          i.local.storage()->bump_version();
+      }
       for (SpecRef* spec : {&i.spec, &i.use, &i.grad})
         if (*spec) *spec = (*spec)->with(dtype);
       i.node = nullptr;  // the next use makes one of the new type

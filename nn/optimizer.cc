@@ -319,7 +319,7 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                "parameters {} and {} are one tensor, {}, and would be updated "
                "twice; list it once",
                first->second, name, p.spec()->to_string());
-      Slot slot{name, group.lr_scale, decay, {}, {}};
+      Slot slot{name, p.dtype(), group.lr_scale, decay, {}, {}};
       if (is_half_float(p.dtype())) slot.master = master_of(p);
       if (states) slot.states = states(value_of(p, slot.master));
       own(slot.states, name, p.mesh());
@@ -343,6 +343,10 @@ void Optimizer::step(const std::vector<DistTensor>& grads,
   for (size_t i = 0; i < grads.size(); ++i) {
     const Spec* p = parameters_[i].grad_spec();
     const Spec* g = grads[i].spec();
+    DT_CHECK(p->dtype() == slots_[i].type, "optimizer",
+             "{} is {} now, but was {} when the optimizer was made; call "
+             "Module::to() before that, or make a new optimizer",
+             slots_[i].name, p->to_string(), name(slots_[i].type));
     const DistTensor ids = rows_of(options, i);
     if (ids.defined()) {
       DT_CHECK(!by_operators_, "optimizer",

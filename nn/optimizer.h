@@ -183,11 +183,11 @@ class Optimizer {
   class Batches;
   struct Slot {
     std::string name;
+    DType type;  // of the parameter when the optimizer was made
     double lr_scale, weight_decay;
     std::vector<NamedTensor> states;
     DistTensor master;  // the f32 copy of a bf16 or f16 parameter
-    // The parameter's version when the master last equalled the parameter.
-    uint64_t version = 0;
+    uint64_t version = 0;  // of the parameter when the master last equalled it
     int64_t step = 0;
   };
   // Copies the parameter to its master if a program has written to the

@@ -294,5 +294,34 @@ TEST(DropoutTest, TrainerEvaluatesInTheModeOfEval) {
   });
 }
 
+// States of the old type would be read as the new one.
+TEST(Module, ToComesBeforeTheOptimizer) {
+  on_mesh<int>("dp=2", [](const Mesh& m) {
+    Sequential net(on(m), layer<Linear>(8, 8));
+    AdamW opt(net.named_parameters());
+    net.to(DType::kF64);
+    const DistTensor x = ones({4, 8}, m, {}, DType::kF64);
+    const auto grads = grad(sum(net.forward(x)), net.parameters());
+    EXPECT_EQ(error_of([&] { opt.step(grads, {.lr = 0.1}); }),
+              "[optimizer] 0.weight is f64[8, 8](R) now, but was f32 when the "
+              "optimizer was made; call Module::to() before that, or make a "
+              "new optimizer");
+    return 0;
+  });
+}
+
+// A graph of the old values says that they are gone.
+TEST(Module, ToEndsGraphs) {
+  on_mesh<int>("dp=2", [](const Mesh& m) {
+    Sequential net(on(m), layer<Linear>(8, 8));
+    const DistTensor x = ones({4, 8}, m).set_requires_grad();
+    const DistTensor loss = sum(net.forward(x));
+    net.to(DType::kBF16);
+    EXPECT_NE(error_of([&] { grad(loss, {x}); }).find("was changed in place"),
+              std::string::npos);
+    return 0;
+  });
+}
+
 }  // namespace
 }  // namespace dtensor::nn
