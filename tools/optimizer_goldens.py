@@ -184,6 +184,10 @@ def searches():
         return sum((torch.exp(2 * value(x.shape, i, 2)) * (x - value(x.shape, i, 1)) ** 2).sum()
                    for i, x in enumerate(p))
 
+    def steep(p):
+        both = [x - value(x.shape, i, 1) for i, x in enumerate(p)]
+        return sum((torch.relu(3 * x) ** 2 + torch.relu(-x)).sum() for x in both)
+
     def rosenbrock(p):
         x = p[0]
         return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
@@ -193,7 +197,9 @@ def searches():
         return ((y - value([7, 2], 1, 4)) ** 2).mean()
 
     # The rates are first lengths that are too large, usual and too small.
-    for loss_of, lr, shapes in ((quadratic, 9, [[6, 4], [5]]), (rosenbrock, 1, [[8]]),
+    # In `steep`, cubic interpolation returns points too close to the ends.
+    for loss_of, lr, shapes in ((quadratic, 9, [[6, 4], [5]]), (steep, 100, [[6, 4], [5]]),
+                                (rosenbrock, 1, [[8]]),
                                 (mlp, 0.01, [[6, 4], [6], [2, 6], [2]])):
         params = [value(s, i, 0).requires_grad_() for i, s in enumerate(shapes)]
         optimizer = torch.optim.LBFGS(params, lr=lr, max_iter=4, max_eval=40, history_size=5,
