@@ -206,8 +206,7 @@ class TopKRouter : public Module {
   // Throws Error unless 1 <= k <= experts.
   TopKRouter(const Scope& at, int64_t hidden, int64_t experts, int64_t k,
              bool normalize = true);
-  // x [tokens, hidden] or [b, s, hidden].
-  virtual Routed forward(const DistTensor& x) const;
+  virtual Routed forward(const DistTensor& x) const;  // x [..., hidden]
 
  private:
   DistTensor weight_;
@@ -221,8 +220,7 @@ class TopKRouter : public Module {
 class Experts : public Module {
  public:
   Experts(const Scope& at, int64_t hidden, int64_t ffn, int64_t experts);
-  // x [tokens, hidden], ids and weights [tokens, k] -> [tokens, hidden]; or b,
-  // s for tokens.
+  // x [tokens, hidden], ids and weights [tokens, k] -> y; or b, s for tokens.
   virtual DistTensor forward(const DistTensor& x, const DistTensor& ids,
                              const DistTensor& weights) const;
 

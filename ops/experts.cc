@@ -10,6 +10,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/exact.h"
+#include "dtensor/ops/experts_parts.h"
 #include "dtensor/ops/functions/lists.h"
 #include "dtensor/ops/kernels/embedding.h"
 #include "dtensor/ops/kernels/gemm.h"
@@ -18,7 +19,6 @@
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/rows.h"
 #include "dtensor/ops/view.h"
-#include "dtensor/placement/dims.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
@@ -29,9 +29,6 @@ namespace {
 using Values = SampleInput::Values;
 
 // The inputs, in this order. Only the backward operator has kDy.
-enum Input : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
-constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
-
 // The rows of one call, and where they go. There is one row for each (token,
 // choice). The ranks along `axes` (a group) exchange rows. The list of all rows
 // of the group is ordered by expert, and the experts by the rank that holds
@@ -71,42 +68,6 @@ struct ExpertsArgs {
   static constexpr Fields kFields = {"sequence"};
   int64_t sequence = 0;
 };
-
-// The gradient of an expert's weight adds up the tokens that chose it. A leaf
-// of this sum are those of a run of kLeaf tokens of one sequence.
-constexpr int64_t kLeaf = kernels::Gemm::kLeaf;
-
-// Whether no rank's tokens begin or end inside a leaf.
-bool between_leaves(const Dim& tokens, const Mesh& mesh, int64_t sequence) {
-  for (int64_t r = 0; r < mesh.num_ranks(); ++r) {
-    IntervalList parts;
-    tokens.intervals(mesh, mesh.coordinate(r), parts);
-    for (const Interval& part : parts)
-      for (int64_t at : {part.lo, part.hi})
-        if (at != tokens.size() && at % sequence % kLeaf != 0) return false;
-  }
-  return true;
-}
-
-// The layouts for a reproducible run: ranks split the tokens as those of x, but
-// without axes that would cut leaves. Else the cheapest assignment might.
-Assignment by_leaves(const DistTensor& x, const DistTensor& gate,
-                     const BoundRule& rule, int64_t sequence) {
-  const Mesh& mesh = x.mesh();
-  Assignment a;
-  for (size_t f = 0; f < rule.rule().factors().size(); ++f)
-    a.dims.push_back(Dim(rule.size(static_cast<int>(f))));
-  const auto dim = [&](char letter) -> Dim& {
-    return a.dims[static_cast<size_t>(rule.rule().factor(letter))];
-  };
-  Dim tokens = x.layout().dims[0];
-  for (int axis = mesh.num_axes() - 1;
-       axis >= 0 && !between_leaves(tokens, mesh, sequence); --axis)
-    tokens = restricted(tokens, mesh, tokens.axes() & ~(AxisMask{1} << axis));
-  dim('t') = tokens;
-  dim('e') = restricted(gate.layout().dims[0], mesh, tokens.axes());
-  return a;
-}
 
 Tensor to_device(const std::vector<int64_t>& list) {
   return Tensor::from({static_cast<int64_t>(list.size())}, list.data());
@@ -234,18 +195,19 @@ Routing route(Compute& c) {
     const int64_t given = c.attrs.as<ExpertsArgs>().sequence,
                   n = c.global_size('t'), sequence = given ? given : n;
     const Dim& dim = c.decision.in[kX]->dim(0);
-    DT_CHECK(between_leaves(dim, c.mesh(), sequence), c.op.name(),
+    DT_CHECK(between_expert_leaves(dim, c.mesh(), sequence), c.op.name(),
              "the tokens of sequences of {} are split as {}, inside a run of "
              "{}; split them between sequences, or at multiples of {} in a "
              "sequence",
-             sequence, c.decision.in[kX]->to_string(), kLeaf, kLeaf);
+             sequence, c.decision.in[kX]->to_string(), kExpertLeaf,
+             kExpertLeaf);
     std::vector<int64_t> all;
     for (const Interval& part : c.ranges_of('t'))
       for (int64_t at = part.lo; at < part.hi; ++at) all.push_back(at);
-    const int64_t each = (sequence + kLeaf - 1) / kLeaf;
+    const int64_t each = (sequence + kExpertLeaf - 1) / kExpertLeaf;
     for (int64_t& t : tokens) {
       t = c.context.dry_run ? 0 : all[static_cast<size_t>(t)];
-      t = t / sequence * each + t % sequence / kLeaf;
+      t = t / sequence * each + t % sequence / kExpertLeaf;
     }
     Tensor leaves = to_device(tokens).reshape({sent, 1});
     if (r.axes) {
@@ -264,7 +226,7 @@ Routing route(Compute& c) {
 std::vector<int64_t> leaf_ends(const Routing& r, int64_t lo, int64_t hi) {
   std::vector<int64_t> ends;
   for (int64_t i = lo, begin = lo; i < hi && !r.leaves.empty(); ++i) {
-    const bool ends_here = i + 1 == hi || i + 1 - begin == kLeaf ||
+    const bool ends_here = i + 1 == hi || i + 1 - begin == kExpertLeaf ||
                            r.leaves[static_cast<size_t>(i)] !=
                                r.leaves[static_cast<size_t>(i + 1)];
     if (!ends_here) continue;
@@ -620,7 +582,7 @@ class Experts : public Op {
     return std::make_shared<Kept>();
   }
   InputGradients gradient(const GradientCall& g) const override {
-    if (grad_enabled()) return composed(g);
+    if (grad_enabled()) return experts_gradient(g);
     std::vector<DistTensor> in(g.inputs.begin(), g.inputs.end());
     in.push_back(g.cotangents[0]);
     const Assignment a = inherited(g);
@@ -631,41 +593,7 @@ class Experts : public Op {
       if (d[i].dtype() != DType::kExact) d[i] = cast(d[i], g.inputs[i].dtype());
     return d;
   }
-
- private:
-  static InputGradients composed(const GradientCall& g);
 };
-
-// Computes the gradients with differentiable operators. Every token passes
-// through every expert, with weight 0 for the experts that it did not choose.
-InputGradients Experts::composed(const GradientCall& g) {
-  const DType type = g.inputs[kX].dtype(), stat = kernels::stat_of(type);
-  const auto wide = [&](const DistTensor& x) { return cast(x, stat); };
-  const DistTensor x = wide(g.inputs[kX]), weights = wide(g.inputs[kWeights]),
-                   gate = wide(g.inputs[kGate]), up = wide(g.inputs[kUp]),
-                   down = wide(g.inputs[kDown]), dy = wide(g.cotangents[0]);
-  const DistTensor chosen =
-      cast(eq(unsqueeze(g.inputs[kIds], 2), arange(gate.size(0), x.mesh())),
-           stat);  // [t, k, e]
-  const DistTensor share =
-      unsqueeze(einsum("tk,tke->te", {weights, chosen}), 2);
-  const DistTensor a = einsum("th,efh->tef", {x, gate}),
-                   b = einsum("th,efh->tef", {x, up}), inner = swiglu(a, b),
-                   asked = einsum("th,ehf->tef", {dy, down});
-  const DistTensor dinner = asked * share;
-  const DistTensor s = sigmoid(a);
-  const DistTensor da = dinner * b * s * (a * (1.0 - s) + 1.0),
-                   db = dinner * a * s;
-  InputGradients d{
-      einsum("tef,efh->th", {da, gate}) + einsum("tef,efh->th", {db, up}),
-      DistTensor(),
-      einsum("te,tke->tk", {sum(asked * inner, {2}), chosen}),
-      einsum("tef,th->efh", {da, x}),
-      einsum("tef,th->efh", {db, x}),
-      einsum("tef,th->ehf", {inner * share, dy})};
-  for (size_t i : kFloats) d[i] = cast(d[i], type);
-  return d;
-}
 
 }  // namespace
 
@@ -683,8 +611,8 @@ DistTensor experts(const DistTensor& x, const DistTensor& ids,
   if (!reproducible(x.dtype())) return apply1(op, in, args);
   std::vector<Shape> shapes;
   for (const DistTensor& t : in) shapes.push_back(t.shape());
-  const Assignment a = by_leaves(x, gate, op.bind(shapes, args),
-                                 sequence ? sequence : x.size(0));
+  const Assignment a = experts_by_leaves(x, gate, op.bind(shapes, args),
+                                         sequence ? sequence : x.size(0));
   return apply1(op, in, args, &a);
 }
 

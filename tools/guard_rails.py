@@ -20,16 +20,16 @@ import headers_reached  # noqa: E402
 # The most lines of each folder, without those of folders below it that have a
 # budget of their own.
 BUDGETS = {
-    "placement": (10_531, "layouts, rules, choices, plans, prices: the project is for these"),
-    "dtensor": (9_603, "dtensor.h; tensors, moves, gradients, and the ranks"),
+    "placement": (10_609, "layouts, rules, choices, plans, prices: the project is for these"),
+    "dtensor": (9_623, "dtensor.h; tensors, moves, gradients, and the ranks"),
     "dtensor/comm": (8_817, "a backend is a folder; what they share is written once"),
-    "dtensor/device": (2_087, "memory and copies of a device; the CPU's"),
+    "dtensor/device": (2_097, "memory and copies of a device; the CPU's"),
     "dtensor/io": (3_266, "checkpoints and safetensors; formats of others, not ours"),
-    "ops": (25_543, "a composition takes 10 lines, a structured operator 120"),
+    "ops": (26_232, "a composition takes 10 lines, a structured operator 120"),
     "ops/cuda_plugin": (1_754, "a GPU as a device, and NCCL"),
     "ops/functions": (2_251, "a function of each element takes 8 lines"),
-    "ops/kernels": (16_095, "one text for all devices; another only where it is faster"),
-    "nn": (11_571, "a family of models is a row, a layer 40 lines"),
+    "ops/kernels": (17_059, "one text for all devices; another only where it is faster"),
+    "nn": (11_916, "a family of models is a row, a layer 40 lines"),
     "nn/text": (3_571, "no C++ library reads these tokenizers; it may not grow"),
     "program": (3_687, "flags, and what a program prints or records"),
     "program/page": (2_254, "one page that shows a record; it may not grow"),
@@ -42,7 +42,7 @@ BUDGETS = {
 LIMITS = {
     "headers over 250 lines": 2,
     "sources over 650 lines": 0,
-    "headers that dtensor.h reaches": 112,
+    "headers that dtensor.h reaches": 113,
     "public headers that include kernels": 0,
     "classes of ops/ that the runtime declares": 0,
     "comparisons with a model's name": 0,
