@@ -633,5 +633,21 @@ TEST(Plan, OnlyGathers) {
   EXPECT_FALSE(leads("P,R", "R,R"));
 }
 
+// Exact parts take 16 bytes for each element, whatever the type of the sum.
+TEST(OfParts, ExactSumsMoveAsTheyLie) {
+  const Mesh mesh = Mesh::parse("dp=2");
+  const auto spec = [&](const char* layout, DType t) {
+    return Spec::get(mesh, {8}, parse_layout(layout, mesh, {8}), t);
+  };
+  const Spec *sum = spec("P(exact)", DType::kBF16),
+             *part = spec("S0", DType::kBF16);
+  const Move m = of_parts({sum, part});
+  EXPECT_EQ(m.from, spec("P", DType::kExact));
+  EXPECT_EQ(m.to, spec("S0", DType::kExact));
+  EXPECT_EQ(plan(sum, part, CostTable()).bytes, 4 * 16);
+  const Move other{part, spec("R", DType::kBF16)};
+  EXPECT_EQ(of_parts(other), other);
+}
+
 }  // namespace
 }  // namespace dtensor
