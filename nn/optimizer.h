@@ -186,7 +186,7 @@ class Optimizer {
     DType type;  // of the parameter when the optimizer was made
     double lr_scale, weight_decay;
     std::vector<NamedTensor> states;
-    DistTensor master;  // the f32 copy of a bf16 or f16 parameter
+    DistTensor master;     // the f32 copy of a bf16 or f16 parameter
     uint64_t version = 0;  // of the parameter when the master last equalled it
     int64_t step = 0;
   };

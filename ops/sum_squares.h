@@ -7,10 +7,10 @@
 
 namespace dtensor {
 
-// Computes sum(square(x), dims, keepdim). If the last dimension is one of `dims`
-// and x is f32 or f64, it stores no square, and reads x once (after a copy if x
-// is not contiguous), except in a reproducible run. Every rank of the mesh calls it. REQUIRES: x
-// has a float type.
+// Computes sum(square(x), dims, keepdim). If the last dimension is one of
+// `dims` and x is f32 or f64, it stores no square, and reads x once (after a
+// copy if x is not contiguous), except in a reproducible run. Every rank of the
+// mesh calls it. REQUIRES: x has a float type.
 DistTensor sum_squares(const DistTensor& x, const std::vector<int>& dims,
                        bool keepdim);
 
