@@ -26,19 +26,12 @@ DistTensor shifted(const DistTensor& x, int64_t by) {
 }  // namespace
 
 DistTensor ctc_loss(const DistTensor& log_probs, const DistTensor& targets,
-                    const DistTensor& t_of, const DistTensor& s_of,
-                    int64_t blank, Reduction reduction, bool zero_infinity) {
+                    const DistTensor& input_lengths,
+                    const DistTensor& target_lengths, int64_t blank,
+                    Reduction reduction, bool zero_infinity) {
   constexpr std::string_view op = "ctc_loss";
-  check_defined(op, {log_probs, targets});
+  check_defined(op, {log_probs, targets, input_lengths, target_lengths});
   const int64_t n = targets.ndim() == 2 ? targets.size(0) : 0;
-  const auto or_whole = [&](const DistTensor& given, const DistTensor& x,
-                            int d) {
-    if (given.defined()) return given;
-    return full({n}, x.ndim() > d ? static_cast<double>(x.size(d)) : 0,
-                x.mesh(), {}, DType::kI64);
-  };
-  const DistTensor input_lengths = or_whole(t_of, log_probs, 0),
-                   target_lengths = or_whole(s_of, targets, 1);
   DT_CHECK(
       log_probs.ndim() == 3 && targets.ndim() == 2 && log_probs.size(0) > 0 &&
           log_probs.size(1) == n && input_lengths.shape() == Shape{n} &&

@@ -411,7 +411,7 @@ BoundRule experts_rule(std::string_view op, std::string_view text,
   std::string rule(text);
   // The results of experts are rounded before they are weighted, so a
   // reproducible run does not split what they sum.
-  if (RankContext::current().reproducible)
+  if (sum_granule() > 1)
     rule.replace(rule.find("fh"), 1, "f!");
   return BoundRule(Rule(rule), shapes, op);
 }

@@ -68,14 +68,13 @@ DistTensor gaussian_nll_loss(const DistTensor& x, const DistTensor& y,
 // The negative log-likelihood of texts under connectionist temporal
 // classification (Graves et al., ICML 2006): log-probabilities [t, n, classes],
 // targets [n, s] (integers, the text of each element, padded behind its end
-// with any class), and the lengths [n] of both (t and s if undefined). The mean
-// is over elements, each divided by its text's length. That of f16 is f32. If
-// no path has the length, the loss is inf, or 0 with zero_infinity. Classes may
-// be split: the ranks add the log- probabilities of the text's labels, and
-// never gather the others.
+// with any class), and the lengths [n] of both. The mean is over elements, each
+// divided by its text's length. That of f16 is f32. If no path has the length,
+// the loss is inf, or 0 with zero_infinity. Classes may be split: the ranks add
+// the log- probabilities of the text's labels, and never gather the others.
 DistTensor ctc_loss(const DistTensor& log_probs, const DistTensor& targets,
-                    const DistTensor& input_lengths = {},
-                    const DistTensor& target_lengths = {}, int64_t blank = 0,
+                    const DistTensor& input_lengths,
+                    const DistTensor& target_lengths, int64_t blank = 0,
                     Reduction = Reduction::kMean, bool zero_infinity = false);
 
 // ---- Margins ----

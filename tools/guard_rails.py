@@ -25,7 +25,7 @@ BUDGETS = {
     "dtensor/comm": (8_817, "a backend is a folder; what they share is written once"),
     "dtensor/device": (2_097, "memory and copies of a device; the CPU's"),
     "dtensor/io": (3_266, "checkpoints and safetensors; formats of others, not ours"),
-    "ops": (26_232, "a composition takes 10 lines, a structured operator 120"),
+    "ops": (26_328, "a composition takes 10 lines, a structured operator 120"),
     "ops/cuda_plugin": (1_754, "a GPU as a device, and NCCL"),
     "ops/functions": (2_251, "a function of each element takes 8 lines"),
     "ops/kernels": (17_059, "one text for all devices; another only where it is faster"),
