@@ -180,7 +180,7 @@ std::vector<Case> plan_cases() {
       {"--from R,R --to '[{zz}]' --shape 8", "zz"},
       {"--from R,R --to 'S0@0|3|9,R' --shape 8", "end at 9"},
       {"--from R,R --to 'S0@0|5|3|8,R' --shape 8", "0|5|3|8"},
-      {"--from R,R --to S0/3,R --shape 8", "3"},
+      {"--from R,R --to S0/0,R --shape 8", "a granule of 0"},
       {"--from R,R --to R,S0 --shape 8 --to-mesh 8", "a0=8"},
       {"--from R,R --to R,S0 --shape 8 --to-mesh 2z4", "'2z4'"},
       {"--from R,R --to R,S0 --shape 8 --cost /no/file", "/no/file"},

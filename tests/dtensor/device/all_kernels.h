@@ -41,6 +41,7 @@
   X(SumSquares)            \
   X(ExactSum)              \
   X(ExactSquares)          \
+  X(ExpUnits)              \
   X(ScanRows)              \
   X(ScanExp)               \
   X(Softmax)               \
