@@ -186,7 +186,7 @@ class Row {
   static_assert(sizeof(Results) <= cuda::kOwnShared);
   __device__ Row(int lane, int lanes, Results* results, char* fast)
       : lane_(lane), lanes_(lanes), results_(results), fast_(fast) {}
-  __device__ void by_leaves(bool) {}
+  DT_HD void by_leaves(bool) {}
 
   template <class F, class... In>
   __device__ void each(int64_t n, F f, const In*... in) {

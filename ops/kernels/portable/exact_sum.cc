@@ -63,7 +63,7 @@ template <class S>
 void exp_units(Stream s, const ExpUnits& a) {
   portable::rows(
       s, a.x.rows, a.x.n,
-      [&a](portable::Row& row, int64_t r) {
+      DT_BODY(portable::Row & row, int64_t r) {
         const int64_t n = a.x.n;
         const float max = static_cast<const float*>(a.max)[r];
         float* const e = row.template fast<float>();
