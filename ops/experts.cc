@@ -28,7 +28,6 @@ namespace {
 
 using Values = SampleInput::Values;
 
-// The inputs, in this order. Only the backward operator has kDy.
 // The rows of one call, and where they go. There is one row for each (token,
 // choice). The ranks along `axes` (a group) exchange rows. The list of all rows
 // of the group is ordered by expert, and the experts by the rank that holds
@@ -411,8 +410,7 @@ BoundRule experts_rule(std::string_view op, std::string_view text,
   std::string rule(text);
   // The results of experts are rounded before they are weighted, so a
   // reproducible run does not split what they sum.
-  if (sum_granule() > 1)
-    rule.replace(rule.find("fh"), 1, "f!");
+  if (sum_granule() > 1) rule.replace(rule.find("fh"), 1, "f!");
   return BoundRule(Rule(rule), shapes, op);
 }
 

@@ -10,7 +10,7 @@
 
 namespace dtensor {
 
-// The inputs of the operators of experts().
+// The inputs of the operators, in this order. Only the backward one has kDy.
 enum ExpertsInput : size_t { kX, kIds, kWeights, kGate, kUp, kDown, kDy };
 inline constexpr size_t kFloats[] = {kX, kWeights, kGate, kUp, kDown};
 
