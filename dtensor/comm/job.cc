@@ -223,17 +223,17 @@ JobVerdict ProcessJob::agree(const JobVerdict& here) {
   return settle(matter, here, "agree how they fare");
 }
 
-// Tells all other processes that this one has failed. Those that are in a run,
-// or begin one, then do not wait for this process's ranks.
-void ProcessJob::warn(const std::string& why) {
+void ProcessJob::warn(const std::string& why) noexcept {
   int64_t run = 0;
   {
     std::lock_guard lock(mutex_);
     run = runs_;
   }
-  for (int p : others_than(process(), processes()))
-    for (int64_t r : {run, run + 1})
-      if (r > 0) tell(r, p, pack("process", why));
+  for (int p = 0; p < processes(); ++p) try {
+      for (int64_t r : {run, run + 1})
+        if (p != process() && r > 0) tell(r, p, pack("process", why));
+    } catch (...) {  // process p will notice that this one has ended
+    }
 }
 
 JobVerdict ProcessJob::settle(int64_t matter, const JobVerdict& here,

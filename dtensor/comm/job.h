@@ -129,6 +129,10 @@ class ProcessJob {
   // (-1: from any), or nothing. Throws Error, once, if a text about any matter
   // has arrived damaged.
   std::optional<Told> told(int64_t matter, int from = -1);
+  // Tells all other processes that this one has failed. Those that are in the
+  // run in which this process is, or in the next one, then do not wait for this
+  // process's ranks.
+  void warn(const std::string& why) noexcept;
   // Tells the processes that may be waiting for this one that it is alive,
   // unless it has done so a short time ago. Call it now and then while they may
   // wait.
@@ -197,7 +201,6 @@ class ProcessJob {
   JobVerdict gone(int process);
   void check_damage() const;
   JobVerdict ended(const JobVerdict& here);
-  void warn(const std::string& why);
   std::string hear_from(int process, Wait);
   void give(std::string_view phase, std::string_view here,
             const std::function<int64_t()>& now);

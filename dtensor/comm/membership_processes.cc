@@ -40,6 +40,9 @@ void Membership::listen() {
   } catch (const Error& e) {  // a damaged message, or an error of the job
     if (lane(0).failed) return;
     fail_all(first_, e.what());
+    // The message may have been the verdict. The others are then in the next
+    // run, where fail_all() does not reach them.
+    job_->warn(e.what());
   }
 }
 
