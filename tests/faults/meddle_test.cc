@@ -227,8 +227,10 @@ TEST_F(MeddleTest, AFlippedBitIsNoWrongValue) {
     const bool done = talk.codes == std::vector<int>(talk.codes.size(), 0);
     EXPECT_NE(done, !talk.sentence.empty());
     // If bytes are wrong while processes meet, they may also close the
-    // connection, and try again.
-    EXPECT_TRUE(done || talk.err.find("damaged") != talk.err.npos ||
+    // connection, and try again. On a busy machine, a deadline may pass before
+    // a bit is flipped.
+    EXPECT_TRUE(done || !reached(talk) ||
+                talk.err.find("damaged") != talk.err.npos ||
                 talk.err.find("talker: [tcp] RANK ") != talk.err.npos ||
                 talk.err.find("talker: [tcp] the connection to RANK ") !=
                     talk.err.npos);
