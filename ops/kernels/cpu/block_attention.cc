@@ -8,7 +8,9 @@
 #include <numbers>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "dtensor/ops/kernels/cpu/dots.h"
 #include "dtensor/ops/kernels/cpu/leaf_gemm.h"
 #include "dtensor/ops/kernels/cpu/loops.h"
 #include "dtensor/ops/kernels/portable/portable_kernels.h"
@@ -92,6 +94,11 @@ T exponentials(T* score, int64_t lo, int64_t hi, T* sum) {
   return m;
 }
 
+// Keys [lo, hi) of a block.
+struct Seen {
+  int64_t lo, hi;
+};
+
 // The sums of some rows over the keys that were added.
 template <class T>
 class Nodes {
@@ -112,24 +119,21 @@ class Nodes {
   Nodes(int64_t rows, int64_t d, T* memory)
       : rows_(rows), d_(d), score_(memory), free_(memory + rows * kBlockKeys) {}
 
-  // Adds `keys` keys of a block, from its key `first` on. Row r of q has d
-  // elements. score(r, s) gets the products of row r with these keys, makes
-  // them scores, and returns which of these keys the row sees: an Interval.
+  // Adds a block of keys. products(p) sets p[r * kBlockKeys + s] to the product
+  // of row r with key s of the block. score(r, s) gets the products of row r,
+  // makes them scores, and returns which keys the row sees. sums(p, o) sets
+  // o[r * d] to the sums of row r over the keys, by the p of the definition.
   // REQUIRES: blocks are added in their order.
-  template <class F>
-  void add(int64_t block, int64_t first, int64_t keys, const T* q,
-           Mat<const T> k, Mat<const T> v, F&& score) {
+  template <class P, class F, class O>
+  void add(int64_t block, P&& products, F&& score, O&& sums) {
     const Node node = push();
-    T* const p = score_ + first;
-    leaf_gemm<T>(rows_, keys, d_, {q, d_, 1}, k.transposed(),
-                 {p, kBlockKeys, 1}, false);
+    products(score_);
     for (int64_t r = 0; r < rows_; ++r) {
-      const auto seen = score(r, p + r * kBlockKeys);
-      node.most[r] = exponentials(score_ + r * kBlockKeys, first + seen.lo,
-                                  first + seen.hi, &node.sum[r]);
+      T* const of_row = score_ + r * kBlockKeys;
+      const Seen seen = score(r, of_row);
+      node.most[r] = exponentials(of_row, seen.lo, seen.hi, &node.sum[r]);
     }
-    leaf_gemm<T>(rows_, d_, keys, {p, kBlockKeys, 1}, v, {node.o, d_, 1},
-                 false);
+    sums(static_cast<const T*>(score_), node.o);
     int level = 0;
     for (; block >> level & 1; ++level)
       if (count_ > 1 && nodes_[count_ - 2].level == level) merge();
@@ -187,11 +191,6 @@ class Nodes {
   T *const score_, *const free_;
   Node nodes_[kMostNodes];
   int count_ = 0;
-};
-
-// Keys [lo, hi) of a block.
-struct Seen {
-  int64_t lo, hi;
 };
 
 // out = o / sum, and lse = ln(sum 2^most).
@@ -290,15 +289,24 @@ void forward(const AttentionForward& f) {
     for (int64_t j = seen(i0, 0, a.t).lo, next; j < end; j = next) {
       const int64_t first = (a.first_key + j) % kBlockKeys;
       next = std::min(end, j + kBlockKeys - first);
-      sums.add((a.first_key + j) / kBlockKeys, first, next - j, memory.q,
-               rows(a.k, b, g, j, next - j, memory.k),
-               rows(a.v, b, g, j, next - j, memory.v),
+      const int64_t keys = next - j;
+      const auto k = rows(a.k, b, g, j, keys, memory.k),
+                 v = rows(a.v, b, g, j, keys, memory.v);
+      sums.add((a.first_key + j) / kBlockKeys,
+               [&](T* p) {
+                 leaf_gemm<T>(n, keys, d, {memory.q, d, 1}, k.transposed(),
+                              {p + first, kBlockKeys, 1}, false);
+               },
                [&](int64_t i, T* score) {
-                 const Seen of = seen(i0 + i, j, next - j);
-                 const int64_t keys = of.hi - of.lo;
-                 cap(keys, a.soft_cap, score + of.lo);
-                 add_mask<S>(a, b, h, i0 + i, j + of.lo, keys, score + of.lo);
-                 return of;
+                 const Seen of = seen(i0 + i, j, keys);
+                 score += first + of.lo;
+                 cap(of.hi - of.lo, a.soft_cap, score);
+                 add_mask<S>(a, b, h, i0 + i, j + of.lo, of.hi - of.lo, score);
+                 return Seen{first + of.lo, first + of.hi};
+               },
+               [&](const T* p, T* o) {
+                 leaf_gemm<T>(n, d, keys, {p + first, kBlockKeys, 1}, v,
+                              {o, d, 1}, false);
                });
     }
     T* const lse = static_cast<T*>(f.lse) + (b * a.hq + h) * a.s + i0;
@@ -312,72 +320,197 @@ void forward(const AttentionForward& f) {
         compute(b, h, i, std::min(kMostRows, a.s - i));
 }
 
-template <class S>
-void forward(const PagedAttention& a) {
-  using T = compute_t<S>;
-  const int64_t d = a.d;
-  const Memory<T> memory(kMostRows + a.hq, d,
-                         a.pages_each * a.page / kBlockKeys + 2);
-  // Queries [i0, i0 + n) of a request, and heads [h0, h0 + heads), which use
-  // one head of keys. Row i * heads + h is for query i and head h of these.
-  const auto compute = [&](int64_t i0, int64_t n, int64_t h0, int64_t heads) {
-    const int64_t request = a.row[i0], g = a.groups.kv_head(h0);
-    int64_t begin = a.pages_each * a.page, end = 0;
-    for (int64_t i = i0; i < i0 + n; ++i)
-      if (a.end(i) > 0) {
-        begin = std::min(begin, a.begin(i));
-        end = std::max(end, a.end(i));
+// The rows and registers of a tile of value_sums().
+constexpr int kValueRows = kVecBytes == 64 ? 6 : 4,
+              kValueColumns = kVecBytes == 64 ? 4 : 2;
+
+// o[r, e] = the chain of p[r, j] * v[j][e] over the keys j, in order.
+template <class S, class T = compute_t<S>>
+void value_sums(int64_t rows, int64_t d, int64_t keys, const T* p,
+                const S* const* v, T* o) {
+  using V = Vec<T>;
+  const auto tile = [&]<int R, int C>(int64_t r, int64_t e, auto get,
+                                      auto put) {
+    T* const to = o + r * d + e;
+    V sum[R][C];
+#pragma GCC unroll 6
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) sum[i][c] = V(0);
+    for (int64_t j = 0; j < keys; ++j) {
+      V x[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) x[c] = in_register(get(v[j] + e + c * V::n));
+#pragma GCC unroll 6
+      for (int i = 0; i < R; ++i) {
+        // Fills a vector with the element; see SmallProduct.
+        const V y =
+            in_register(V(p[(r + i) * kBlockKeys + j] - typename V::R{}));
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) sum[i][c] = fused(y, x[c], sum[i][c]);
       }
-    for (int64_t r = 0; r < n * heads; ++r)
-      widen(d, row<S>(a.q, 0, h0 + r % heads, i0 + r / heads),
-            static_cast<T>(a.scale), memory.q + r * d);
-    Nodes<T> sums(n * heads, d, memory.nodes);
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+      for (int c = 0; c < C; ++c) put(to + i * d + c * V::n, sum[i][c]);
+  };
+  const int64_t rest = d % V::n;
+  evenly<kValueRows>(rows, [&]<int R>(int64_t r) {
+    by<kValueColumns>(d / V::n, [&]<int C>(int64_t c) {
+      tile.template operator()<R, C>(
+          r, c * V::n, [](const S* x) { return load(x); },
+          [](T* x, V y) { store(x, y); });
+    });
+    if (rest > 0)
+      tile.template operator()<R, 1>(
+          r, d - rest, [rest](const S* x) { return load_n(x, rest); },
+          [rest](T* x, V y) { store_n(x, y, rest); });
+  });
+}
+
+template <class S>
+class Paged {
+  using T = compute_t<S>;
+  using V = Vec<T>;
+
+ public:
+  explicit Paged(const PagedAttention& a)
+      : a_(a),
+        memory_(std::max(kMostRows, kFewQueries * a.hq) + a.hq, a.d,
+                a.pages_each * a.page / kBlockKeys + 2) {}
+
+  void run() {
+    for (int64_t i = 0, n; i < a_.t; i += n) {
+      n = 1;
+      while (i + n < a_.t && a_.row[i + n] == a_.row[i]) ++n;
+      if (n <= kFewQueries) {
+        compute(i, n, 0, a_.hq);
+        continue;
+      }
+      for (int64_t h = 0, heads; h < a_.hq; h += heads) {
+        heads = sharing(h);
+        const int64_t most = std::max<int64_t>(1, kMostRows / heads);
+        for (int64_t j = 0; j < n; j += most)
+          compute(i + j, std::min(most, n - j), h, heads);
+      }
+    }
+  }
+
+ private:
+  // For up to this many queries of a request, keys are read in the order in
+  // which they lie: those of all heads before those of the next block.
+  static constexpr int64_t kFewQueries = 4;
+
+  // The number of heads from h on that use the head of keys that h uses.
+  int64_t sharing(int64_t h) const {
+    int64_t n = 1;
+    while (h + n < a_.hq && a_.groups.kv_head(h + n) == a_.groups.kv_head(h))
+      ++n;
+    return n;
+  }
+
+  // Computes queries [i0, i0 + n) of a request for heads [h0, h0 + heads). Row
+  // h * n + i is for query i of head h, both counted from 0 in these ranges.
+  void compute(int64_t i0, int64_t n, int64_t h0, int64_t heads) {
+    const int64_t d = a_.d, rows = n * heads;
+    int64_t begin = a_.pages_each * a_.page, end = 0;
+    for (int64_t i = i0; i < i0 + n; ++i)
+      if (a_.end(i) > 0) {
+        begin = std::min(begin, a_.begin(i));
+        end = std::max(end, a_.end(i));
+      }
+    for (int64_t r = 0; r < rows; ++r)
+      widen(d, row<S>(a_.q, 0, h0 + r / n, i0 + r % n),
+            static_cast<T>(a_.scale), memory_.q + r * d);
+    Nodes<T> sums(rows, d, memory_.nodes);
+    // Calls f(head of keys, first row, rows) for the heads that share keys.
+    const auto groups = [&](auto&& f) {
+      for (int64_t h = 0, n_heads; h < heads; h += n_heads) {
+        n_heads = std::min(sharing(h0 + h), heads - h);
+        f(a_.groups.kv_head(h0 + h), h * n, n_heads * n);
+      }
+    };
     for (int64_t j = begin, next; j < end; j = next) {
       const int64_t first = j % kBlockKeys;
       next = std::min(end, j + kBlockKeys - first);
-      bool exists[kBlockKeys];
-      for (int64_t x = 0; x < next - j; ++x) {
-        const int64_t slot = a.slot(request, j + x);
-        exists[x] = slot >= 0;
-        for (const auto& [from, to] :
-             {std::pair(&a.k, memory.k), {&a.v, memory.v}})
-          if (exists[x])
-            widen(d, row<S>(*from, 0, g, slot), T(1), to + x * d);
-          else
-            std::fill_n(to + x * d, d, T(0));
-      }
-      sums.add(j / kBlockKeys, first, next - j, memory.q, {memory.k, d, 1},
-               {memory.v, d, 1}, [&](int64_t r, T* score) {
-                 const int64_t i = i0 + r / heads, keys = next - j,
-                               hi = std::clamp(a.end(i) - j, int64_t{0}, keys),
-                               lo = std::clamp(a.begin(i) - j, int64_t{0}, hi);
-                 cap(hi - lo, a.soft_cap, score + lo);
-                 for (int64_t x = lo; x < hi; ++x)
-                   if (!exists[x]) score[x] = kLow<T>;
-                 return Seen{lo, hi};
-               });
+      find(a_.row[i0], j, next - j);
+      sums.add(
+          j / kBlockKeys,
+          [&](T* p) {
+            groups([&](int64_t g, int64_t r, int64_t count) {
+              pack_keys(g, first, next - j);
+              leaf_gemm<T>(count, kBlockKeys, d, {memory_.q + r * d, d, 1},
+                           {memory_.k, kBlockKeys, 1},
+                           {p + r * kBlockKeys, kBlockKeys, 1}, false);
+            });
+          },
+          [&](int64_t r, T* score) {
+            const int64_t i = i0 + r % n, keys = next - j,
+                          hi = std::clamp(a_.end(i) - j, int64_t{0}, keys),
+                          lo = std::clamp(a_.begin(i) - j, int64_t{0}, hi);
+            score += first;
+            cap(hi - lo, a_.soft_cap, score + lo);
+            for (int64_t x = lo; x < hi; ++x)
+              if (slot_[x] < 0) score[x] = kLow<T>;
+            return Seen{first + lo, first + hi};
+          },
+          [&](const T* p, T* o) {
+            groups([&](int64_t g, int64_t r, int64_t count) {
+              const S* v[kBlockKeys];
+              for (int64_t x = 0; x < next - j; ++x) v[x] = element(a_.v, g, x);
+              value_sums(count, d, next - j, p + r * kBlockKeys + first, v,
+                         o + r * d);
+            });
+          });
     }
-    T* const lse = static_cast<T*>(a.lse);
+    T* const lse = static_cast<T*>(a_.lse);
     sums.finish([&](int64_t r, const T* o, T most, T sum) {
-      const int64_t i = i0 + r / heads, h = h0 + r % heads;
-      write(d, o, most, sum, row<S>(a.out, 0, h, i),
-            lse ? lse + h * a.t + i : nullptr);
+      const int64_t i = i0 + r % n, h = h0 + r / n;
+      write(d, o, most, sum, row<S>(a_.out, 0, h, i),
+            lse ? lse + h * a_.t + i : nullptr);
     });
-  };
-  for (int64_t i = 0, n; i < a.t; i += n) {
-    n = 1;
-    while (i + n < a.t && a.row[i + n] == a.row[i]) ++n;
-    for (int64_t h = 0, heads; h < a.hq; h += heads) {
-      heads = 1;
-      while (h + heads < a.hq &&
-             a.groups.kv_head(h + heads) == a.groups.kv_head(h))
-        ++heads;
-      const int64_t most = std::max<int64_t>(1, kMostRows / heads);
-      for (int64_t j = 0; j < n; j += most)
-        compute(i + j, std::min(most, n - j), h, heads);
+  }
+
+  // Sets slot_ for keys [j, j + n) of a request.
+  void find(int64_t request, int64_t j, int64_t n) {
+    for (int64_t x = 0; x < n;) {
+      const int64_t at = a_.slot(request, j + x),
+                    end = std::min(n, x + a_.page - (j + x) % a_.page);
+      for (int64_t y = x; y < end; ++y) slot_[y] = at < 0 ? -1 : at + y - x;
+      x = end;
     }
   }
-}
+
+  // Element 0 of key or value x of the block; zeros if it does not exist.
+  const S* element(const HeadsIn& of, int64_t g, int64_t x) const {
+    return slot_[x] < 0 ? zeros_.data() : row<S>(of, 0, g, slot_[x]);
+  }
+  // memory_.k[e, first + x] = element e of key x, for x < n.
+  void pack_keys(int64_t g, int64_t first, int64_t n) {
+    const int64_t d = a_.d;
+    // Keys are often a multiple of 4 KiB apart, so that few of them fit into
+    // the first-level cache: each of their lines is read once.
+    T square[V::n * V::n];
+    for (int64_t x = 0; x < n; x += V::n)
+      for (int64_t e = 0; e < d; e += V::n) {
+        const int64_t keys = std::min(V::n, n - x), k = std::min(V::n, d - e);
+        for (int64_t i = 0; i < keys; ++i) {
+          const S* const at = element(a_.k, g, x + i) + e;
+          // If heads are contiguous, the next one's elements.
+          __builtin_prefetch(at + d);
+          store(square + i * V::n, k == V::n ? load(at) : load_n(at, k));
+        }
+        transpose(keys, k, square, V::n, memory_.k + e * kBlockKeys + first + x,
+                  kBlockKeys);
+      }
+  }
+
+  const PagedAttention& a_;
+  const Memory<T> memory_;
+  const std::vector<S> zeros_ = std::vector<S>(static_cast<size_t>(a_.d));
+  int64_t slot_[kBlockKeys];  // of the block's keys; -1 if it does not exist
+};
 
 }  // namespace
 
@@ -385,7 +518,7 @@ void block_attention(const AttentionForward& f) {
   visit_float(f.of.type, "attention", [&]<class S>() { forward<S>(f); });
 }
 void block_attention(const PagedAttention& a) {
-  visit_float(a.type, "paged attention", [&]<class S>() { forward<S>(a); });
+  visit_float(a.type, "paged attention", [&]<class S>() { Paged<S>(a).run(); });
 }
 
 }  // namespace dtensor::kernels::cpu

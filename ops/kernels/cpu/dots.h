@@ -26,40 +26,69 @@ Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 #endif
 }
 
-// to[p * to_row + i] = from[i * from_row + p] for i < m and p < k, which are at
-// most Vec<T>::n. Exchanges elements of neighbouring rows, then pairs...
+// Group g of 16 bytes of the result is that at from + g * step.
+template <class T>
+Vec<T> groups(const T* from, [[maybe_unused]] int64_t step) {
+  using R [[maybe_unused]] = typename Raw<T>::type;
+#if defined(__AVX__)
+  const auto at = [&](int64_t g) {
+    return _mm_loadu_ps(reinterpret_cast<const float*>(from + g * step));
+  };
+#endif
+#if defined(__AVX512F__)
+  __m512 x = _mm512_castps128_ps512(at(0));
+  x = _mm512_insertf32x4(x, at(1), 1);
+  x = _mm512_insertf32x4(x, at(2), 2);
+  return (R)_mm512_insertf32x4(x, at(3), 3);
+#elif defined(__AVX__)
+  return (R)_mm256_insertf128_ps(_mm256_castps128_ps256(at(0)), at(1), 1);
+#else
+  return load(from);
+#endif
+}
+
+// to[p * to_row + i] = from[i * from_row + p] for i and p below Vec<T>::n.
+template <class T>
+inline void transpose(const T* from, int64_t from_row, T* to, int64_t to_row) {
+  using V = Vec<T>;
+  constexpr int64_t n = V::n, g = 16 / sizeof(T);  // a group has g elements
+  // Within groups: the low, or the high, elements of two registers in turn.
+  const auto lane = lane_numbers<T>(), in = lane & lanes<T>(g - 1);
+  const auto low = (lane - in) + (in >> 1) + (in & 1) * lanes<T>(n),
+             high = low + lanes<T>(g / 2);
+#pragma GCC unroll 8
+  for (int64_t p = 0; p < n; p += g) {
+    // x[e] has a group of each of the rows e, e + g, ...
+    V x[g], y[g];
+#pragma GCC unroll 4
+    for (int64_t e = 0; e < g; ++e)
+      x[e] = groups(from + e * from_row + p, g * from_row);
+#pragma GCC unroll 2
+    for (int64_t half = g / 2; half > 0; half /= 2) {
+#pragma GCC unroll 2
+      for (int64_t e = 0; e < g / 2; ++e) {
+        y[2 * e] = shuffled(x[e], x[e + g / 2], low);
+        y[2 * e + 1] = shuffled(x[e], x[e + g / 2], high);
+      }
+      std::copy_n(y, g, x);
+    }
+#pragma GCC unroll 4
+    for (int64_t e = 0; e < g; ++e) store(to + (p + e) * to_row, x[e]);
+  }
+}
+// The same for i < m and p < k, which are at most Vec<T>::n.
 template <class T>
 inline void transpose(int64_t m, int64_t k, const T* from, int64_t from_row,
                       T* to, int64_t to_row) {
   using V = Vec<T>;
-  V x[V::n];
-#pragma GCC unroll 16
-  for (int i = 0; i < V::n; ++i) {
-    const T* const row = from + std::min<int64_t>(i, m - 1) * from_row;
-    x[i] = k == V::n ? load(row) : load_n(row, k);
-  }
-#pragma GCC unroll 4
-  for (int w = 1; w < V::n; w *= 2) {
-    const auto lane = lane_numbers<T>(), second = lane + lanes<T>(V::n);
-    const auto high = (lane & lanes<T>(w)) != 0;
-    const auto upper = high ? second - lanes<T>(w) : lane;
-    const auto lower = high ? second : lane + lanes<T>(w);
-#pragma GCC unroll 16
-    for (int i = 0; i < V::n; ++i) {
-      if (i & w) continue;
-      const V a = x[i], b = x[i + w];
-      x[i] = shuffled(a, b, upper);
-      x[i + w] = shuffled(a, b, lower);
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < V::n; ++i) {
-    if (i >= k) break;
-    if (m == V::n)
-      store(to + i * to_row, x[i]);
-    else
-      store_n(to + i * to_row, x[i], m);
-  }
+  constexpr int64_t n = V::n;
+  if (m == n && k == n) return transpose(from, from_row, to, to_row);
+  T square[n * n], transposed[n * n];
+  for (int64_t i = 0; i < n; ++i)
+    store(square + i * n, i < m ? load_n(from + i * from_row, k) : V(0));
+  transpose(square, n, transposed, n);
+  for (int64_t p = 0; p < k; ++p)
+    store_n(to + p * to_row, load(transposed + p * n), m);
 }
 
 // Lane i is a[i] + a[i ^ w] if i & w is 0, else b[i] + b[i ^ w].

@@ -321,7 +321,8 @@ void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   }
   using Small = SmallProduct<T>;
   if (kFuses && k <= kLeaf && c.col == 1 && Small::padded(n) * k <= kSmall &&
-      (m > (b.col == 1 ? 8 : 32) || Small::padded(n) * k <= 4096))
+      (m > (b.col == 1 ? 8 : 32) || Small::padded(n) * k <= 4096 ||
+       Small::is_in_place(n, b)))
     return Small::run(m, n, k, a, b, c, accumulate);
   in_blocks<T, T>(m, n, k, a, b, c,
                   [k, accumulate](int64_t m, int64_t n, Mat<const T> a,

@@ -24,6 +24,10 @@ class SmallProduct {
 
  public:
   static int64_t padded(int64_t n) { return (n + V::n - 1) / V::n * V::n; }
+  // Whether b is not copied.
+  static bool is_in_place(int64_t n, const Mat<const T>& b) {
+    return b.col == 1 && b.row == n && padded(n) == n;
+  }
 
   static void run(int64_t m, int64_t n, int64_t k, Mat<const T> a,
                   Mat<const T> b, Mat<T> c, bool accumulate) {
