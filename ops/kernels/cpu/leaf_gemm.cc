@@ -184,7 +184,8 @@ template <class T, class TC, class F>
 void in_blocks(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
                Mat<TC> c, F&& f) {
   // Rows of a tile may be few, but its columns are always as many.
-  if (n < m && (n < kColumns<T> || (c.row == 1 && c.col != 1)))
+  if ((n < m && n < kColumns<T>) ||
+      (m >= kColumns<T> && c.row == 1 && c.col != 1))
     return in_blocks<T, TC>(n, m, k, b.transposed(), a.transposed(),
                             c.transposed(), f);
   in_parts(n, kMostColumns, [&](int64_t j, int64_t j_end) {
