@@ -219,6 +219,7 @@ void backward(Stream s, const EmbeddingBackward& a) {
 void add_exact(const EmbeddingBackward& a) {
   if (!portable::kManyPasses || a.dy.type == DType::kF64)
     no_kernel("embedding backward", a.dtable_type);
+  if (a.outer == 0) return;
   const int64_t count = a.dy.rows / a.outer, n = a.dy.n;
   Exact* const sums = static_cast<Exact*>(a.dtable);
   if (!a.accumulate) std::fill_n(sums, a.outer * a.size * n, Exact());
