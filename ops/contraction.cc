@@ -66,7 +66,7 @@ DistTensor bmm(const DistTensor& a, const DistTensor& b) {
 // The sum that the rule describes.
 static DistTensor total(const std::string& rule, const DistTensor& x) {
   const bool exact =
-      reproducible(x.dtype()) && !LocalProduct::views(product_rule(rule));
+      has_exact_sums(x.dtype()) && !LocalProduct::views(product_rule(rule));
   return cast(apply1(product_op("sum", rule, exact), x), x.dtype());
 }
 
@@ -168,7 +168,7 @@ DistTensor sum_to(const DistTensor& x, const Shape& shape) {
 }
 
 DistTensor cotangent_sum(const DistTensor& x, const Shape& shape) {
-  if (!reproducible(x.dtype()) || x.shape() == shape) return sum_to(x, shape);
+  if (!has_exact_sums(x.dtype()) || x.shape() == shape) return sum_to(x, shape);
   return apply1(product_op("sum", rule_to(x, shape), true), x);
 }
 

@@ -22,7 +22,7 @@ class Contraction : public Op {
            {.work = {2},
             .saved_inputs = rule.inputs().size() > 1 ? OpFacts::kAll : 0,
             .allocates = !LocalProduct::views(rule),
-            .sums_exactly = true}),
+            .sums = OpFacts::Sums::kExact}),
         rule_(std::move(rule)),
         exact_(exact),
         only_in_output_(only_in_output(rule_)) {
@@ -77,7 +77,7 @@ class Contraction : public Op {
 
 InputGradients Contraction::gradient(const GradientCall& call) const {
   InputGradients grads(call.inputs.size());
-  const bool leaves = reproducible(call.cotangents[0].dtype());
+  const bool leaves = has_exact_sums(call.cotangents[0].dtype());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!call.needed[i]) continue;
     const Decision& d = *call.decision;

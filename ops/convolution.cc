@@ -43,7 +43,7 @@ struct ConvolutionArgs {
 class Convolution : public Op {
  public:
   Convolution(std::string name, Makes makes, bool bias = false)
-      : Op(std::move(name), {.work = {2}, .mixes_rows = true}),
+      : Op(std::move(name), {.work = {2}, .sums = OpFacts::Sums::kTogether}),
         makes_(makes),
         bias_(bias) {}
 

@@ -162,7 +162,9 @@ class CrossEntropyBackward : public Op {
 // largest logit and the log of its sum of exp(logit - max).
 class CrossEntropy : public Op {
  public:
-  CrossEntropy() : Op("cross_entropy", {.saves_outputs = true}) {}
+  CrossEntropy()
+      : Op("cross_entropy",
+           {.saves_outputs = true, .sums = OpFacts::Sums::kExact}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {
@@ -190,7 +192,7 @@ class CrossEntropy : public Op {
     sums.fill(0);
     c.run(kernels::RowMaxSum{
         .x = x, .max = max.mutable_data(), .sum = exp_sum.mutable_data()});
-    const bool exact = reproducible(p.type) && p.type != DType::kF64;
+    const bool exact = has_exact_sums(p.type);
     if (!exact) to_common_max(c, 'v', max, exp_sum);
     p.for_ranges([&](Interval range, int64_t offset) {
       kernels::Matrix logits = x;

@@ -130,6 +130,43 @@ Attrs cheapest(std::vector<Way> ways, std::vector<OpInput>& inputs, Choice& way,
   return ways[which].attrs;
 }
 
+// Pins the factors that a reproducible run may not split (OpFacts::Sums).
+void pin_sums(const Op& op, std::span<const DType> out, BoundRule& bound) {
+  using Sums = OpFacts::Sums;
+  const Sums sums = op.facts().sums;
+  const Rule& rule = bound.rule();
+  const auto is = [&](DType t) { return std::ranges::count(out, t) > 0; };
+  if (std::ranges::none_of(out, is_float) && !is(DType::kExact)) return;
+  if (sums == Sums::kExact && !is(DType::kF64)) return;
+  // Products of f64 add by leaves, but sums of one input as the CPU does best.
+  const bool all = sums == Sums::kTogether ||
+                   (sums == Sums::kExact && rule.inputs().size() == 1);
+  const auto pins = [&](int f) {
+    const Factor& factor = rule.factors()[static_cast<size_t>(f)];
+    if (all) return true;
+    if (factor.inside) return sums != Sums::kInOrder;
+    if (factor.reduction == ReduceOp::kMax ||
+        factor.reduction == ReduceOp::kMin)
+      return false;
+    for (size_t o = 0; o < out.size(); ++o)
+      if (is_float(out[o]) && !contains(rule.outputs()[o], f)) return true;
+    return false;
+  };
+  std::vector<int> pinned;
+  for (int f = 0; f < std::ssize(rule.factors()); ++f)
+    if (pins(f)) pinned.push_back(f);
+  for (const auto& [near, far] : rule.links())
+    // The second of a pair is split as the first one is.
+    if (!all && std::ranges::count(pinned, near) == 0) std::erase(pinned, far);
+  for (int f : pinned) bound.pin(f);
+}
+
+bool splits_pinned(const BoundRule& bound, const Assignment& a) {
+  for (size_t f = 0; f < a.dims.size(); ++f)
+    if (bound.rule().factors()[f].pinned && !a.dims[f].whole()) return true;
+  return false;
+}
+
 void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
                     std::span<const OpInput> given, const Attrs& asked,
                     const Assignment* assignment, bool forward_only) {
@@ -148,8 +185,11 @@ void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
     dtypes.push_back(in.spec->dtype());
   }
   d.rule.emplace(op.bind(shapes, attrs));
-  if (ctx.reproducible && op.facts().adds_inside) d.rule->pin_inside();
   const auto out_dtypes = op.out_dtypes(dtypes, attrs);
+  if (ctx.reproducible) {
+    pin_sums(op, out_dtypes, *d.rule);
+    if (assignment && splits_pinned(*d.rule, *assignment)) assignment = nullptr;
+  }
   Choice& choice = d;
   if (assignment) {
     choice = price(*d.rule, inputs, out_dtypes, op.facts().work, *assignment,
@@ -191,7 +231,7 @@ CommonDecision decide_anew(RankContext& ctx, const Op& op,
     static_cast<Choice&>(d) = choose(op.candidates(inputs, attrs), inputs,
                                      op.facts().work, ctx.planner, op.name());
   }
-  if (ctx.reproducible && op.facts().sums_exactly)
+  if (ctx.reproducible && op.facts().sums == OpFacts::Sums::kExact)
     for (SpecRef& out : d.out) out = with_exact_sums(out);
   DT_CHECK(d.out.size() <= Compute::kMostOutputs, op.name(),
            "has {} outputs, but an operator has at most {}; write several "

@@ -93,7 +93,8 @@ class Embedding : public Op {
                                 : "index_select",
            {.work = {.flops_per_point = 0, .looked_up = 1},
             // One rank has the row of an id, but several have rows of a bag.
-            .sums_exactly = kind != Kind::kBag}),
+            .sums = kind == Kind::kBag ? OpFacts::Sums::kInOrder
+                                       : OpFacts::Sums::kExact}),
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -184,7 +185,7 @@ class Embedding : public Op {
     const DistTensor &dy = c.cotangents[0], &ids = c.inputs[1];
     const EmbeddingBackwardArgs args{table.size(static_cast<int>(dim)), false,
                                      dim};
-    const Op& back = backward_op(kind_, reproducible(table.dtype()));
+    const Op& back = backward_op(kind_, has_exact_sums(table.dtype()));
     if (kind_ == Kind::kBag)
       return {apply1(back,
                      {expand(unsqueeze(dy, 1),
@@ -339,7 +340,7 @@ DistTensor take_slices(const DistTensor& x, int dim, const DistTensor& index,
 
 DistTensor put_slices(const DistTensor& dy, int dim, const DistTensor& index,
                       int64_t n, bool checked) {
-  return cast(apply1(backward_op(Kind::kTensor, reproducible(dy.dtype())),
+  return cast(apply1(backward_op(Kind::kTensor, has_exact_sums(dy.dtype())),
                      {dy, index}, EmbeddingBackwardArgs{n, checked, dim}),
               dy.dtype());
 }

@@ -585,7 +585,7 @@ class Experts : public Op {
     in.push_back(g.cotangents[0]);
     const Assignment a = inherited(g);
     std::vector<DistTensor> d =
-        apply(backward_op(reproducible(in[kX].dtype())), in, g.attrs, &a);
+        apply(backward_op(has_exact_sums(in[kX].dtype())), in, g.attrs, &a);
     d.insert(d.begin() + kIds, DistTensor());
     for (size_t i : kFloats)
       if (d[i].dtype() != DType::kExact) d[i] = cast(d[i], g.inputs[i].dtype());

@@ -110,7 +110,7 @@ class Extremum : public Op {
 // output is partial by a product.
 class Product : public Op {
  public:
-  Product() : Op("prod") {}
+  Product() : Op("prod", {.sums = OpFacts::Sums::kTogether}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {

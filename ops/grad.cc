@@ -85,7 +85,7 @@ class Gradients {
     if (const Tensor& part = g.impl()->part(); part.defined())
       part.storage()->set_kind(MemoryKind::kGradients);
     const bool stays = options_.keep_exact && i >= options_.wire_from &&
-                       reproducible(inputs_[i].dtype());
+                       has_exact_sums(inputs_[i].dtype());
     if (stays) g = as_type(g, DType::kExact);
     const bool rounds =
         g.dtype() == DType::kExact && !options_.keep_partial && !stays;

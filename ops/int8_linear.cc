@@ -24,7 +24,7 @@ class Int8Linear : public RuleOp {
       : RuleOp("int8_linear",
                bias ? "...i,oi,o,o->...o | linear 0,3; linear 2,3"
                     : "...i,oi,o->...o | linear 0; linear 2",
-               {.work = {2}, .mixes_rows = true}) {}
+               {.work = {2}, .sums = OpFacts::Sums::kTogether}) {}
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {

@@ -52,13 +52,18 @@ class MatrixOp : public Op {
  public:
   MatrixOp(std::string name, std::string_view rule, const OpFacts& facts,
            bool tall = false)
-      : Op(std::move(name), facts), rule_(rule), tall_(tall) {}
+      : Op(std::move(name), apart(facts)), rule_(rule), tall_(tall) {}
   BoundRule bind(const std::vector<Shape>&, const Attrs&) const override;
   // Throws Error unless the inputs are f32 or f64.
   std::vector<DType> out_dtypes(std::span<const DType>,
                                 const Attrs&) const override;
 
  private:
+  static OpFacts apart(OpFacts facts) {
+    facts.sums = OpFacts::Sums::kTogether;
+    return facts;
+  }
+
   Rule rule_;
   bool tall_;
 };

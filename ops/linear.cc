@@ -60,7 +60,7 @@ void multiply(Compute& c, const Epilogue& e) {
 const ProductGradient& product_gradient_of(const GradientCall& g,
                                            size_t operand) {
   const Decision& d = *g.decision;
-  const bool leaves = reproducible(g.inputs[0].dtype());
+  const bool leaves = has_exact_sums(g.inputs[0].dtype());
   std::optional<ProductGradient>& made = memo(d).gradients[leaves][operand];
   if (!made) {
     const BoundRule product(product_rule("...i,oi->...o"),

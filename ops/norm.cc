@@ -58,7 +58,7 @@ class NormBackward : public RuleOp {
                                : "...n~,n,...,...n,...n->...n,n | linear 3,4"
                : layer ? "...n~,n,...,...,...n->...n,n,n | linear 4"
                        : "...n~,n,...,...n->...n,n | linear 3",
-               {.differentiable = false, .adds_inside = true}),
+               {.differentiable = false, .sums = OpFacts::Sums::kInside}),
         layer_(layer),
         more_(more),
         exact_(exact) {}
@@ -172,7 +172,7 @@ class Norm : public RuleOp {
                {.saved_inputs = saved_inputs(of),
                 .saves_outputs = true,
                 .allocates = of != Of::kThrough,
-                .adds_inside = true}),
+                .sums = OpFacts::Sums::kInside}),
         layer_(layer),
         of_(of) {}
 
@@ -276,8 +276,9 @@ class Norm : public RuleOp {
       in.push_back(dy);
       if (more.defined()) in.push_back(more);
       const Assignment a = inherited(c);
-      back = apply(backward_op(layer_, more.defined(), reproducible(x.dtype())),
-                   in, c.attrs, &a);
+      back =
+          apply(backward_op(layer_, more.defined(), has_exact_sums(x.dtype())),
+                in, c.attrs, &a);
     }
     for (DistTensor& d : back)
       if (d.defined() && is_float(d.dtype()) && d.dtype() != x.dtype())

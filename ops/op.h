@@ -98,17 +98,23 @@ struct OpFacts {
   // the input's Keep (keep.h): a slice of a parameter may be moved no more
   // freely than the parameter.
   bool renames = false;
-  // True if the bits of a row may depend on how many rows a rank has. Refused
-  // in reproducible runs.
-  bool mixes_rows = false;
   // True if gradient() takes exact cotangents (exact.h) and returns them.
   bool passes_exact = false;
-  // True if compute() adds floats over a factor marked "~". In reproducible
-  // runs, the factor is pinned ("!").
-  bool adds_inside = false;
-  // True if compute() can write sums of floats as exact ones. In reproducible
-  // runs, its partial outputs are P(exact) instead of P(sum).
-  bool sums_exactly = false;
+  // How compute() adds floats. It decides which factors a reproducible run
+  // (exact.h) pins ("!"), so that the operator gathers what it adds up.
+  enum class Sums : uint8_t {
+    // In an order that depends on a rank's part: pins factors that an output of
+    // floats lacks, unless it is their maximum or minimum.
+    kInOrder,
+    // Also over factors marked "~": pins them, too.
+    kInside,
+    // As exact numbers, of any type but f64: the outputs are then P(exact)
+    // instead of P(sum), and no factor is pinned. With f64, as kInside.
+    kExact,
+    // The bits of a row may depend on the other rows of the rank: pins all.
+    kTogether,
+  };
+  Sums sums = Sums::kInOrder;
 
   bool saves_input(size_t i) const { return saved_inputs >> i & 1; }
   bool stores_output(size_t o) const { return stored_outputs >> o & 1; }

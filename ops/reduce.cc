@@ -68,7 +68,10 @@ class Scan : public Op {
       : Op(std::string("cum") + kNames[static_cast<size_t>(kind)],
            {.work = {1, {'n', "", 1}},
             .saved_inputs = kind == Kind::kSum ? 0 : OpFacts::kAll,
-            .saves_outputs = kind != Kind::kSum}),
+            .saves_outputs = kind != Kind::kSum,
+            .sums = kind == Kind::kMax || kind == Kind::kMin
+                        ? OpFacts::Sums::kInOrder
+                        : OpFacts::Sums::kInside}),
         kind_(kind) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -223,7 +226,9 @@ class ExponentialScan : public Op {
  public:
   explicit ExponentialScan(bool log)
       : Op(log ? "logcumsumexp" : "cumsum_exp",
-           {.work = {20, {'n', "", 1}}, .saves_outputs = true}),
+           {.work = {20, {'n', "", 1}},
+            .saves_outputs = true,
+            .sums = OpFacts::Sums::kInside}),
         log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,

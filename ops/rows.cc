@@ -7,6 +7,7 @@
 #include "dtensor/ops/kernels/exact_sum.h"
 #include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor {
 namespace {
@@ -35,7 +36,9 @@ Rows::Rows(const Tensor& x, int64_t dim, int64_t size) {
   constexpr int64_t kLeastInner = 16, kLongest = 4096;
   for (int d = static_cast<int>(dim) + 1; d < x.ndim(); ++d)
     inner *= x.shape()[d];
-  if (inner < kLeastInner || size > kLongest) {
+  // Such a row adds in turn, and not by leaves (docs/reproducible.md).
+  if (inner < kLeastInner || size > kLongest ||
+      RankContext::current().reproducible) {
     *this = Rows(with_last(x, dim));
     return;
   }

@@ -43,7 +43,7 @@ class SoftmaxBackward : public Op {
  public:
   explicit SoftmaxBackward(bool log)
       : Op(log ? "log_softmax_backward" : "softmax_backward",
-           {.differentiable = false, .adds_inside = true}),
+           {.differentiable = false, .sums = OpFacts::Sums::kInside}),
         log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
@@ -97,8 +97,9 @@ const Op& backward_op(bool log) {
 class Softmax : public Op {
  public:
   explicit Softmax(bool log)
-      : Op(log ? "log_softmax" : "softmax",
-           {.saved_inputs = 0, .saves_outputs = true, .adds_inside = true}),
+      : Op(log ? "log_softmax" : "softmax", {.saved_inputs = 0,
+                                             .saves_outputs = true,
+                                             .sums = OpFacts::Sums::kInside}),
         log_(log) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,

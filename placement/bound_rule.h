@@ -57,8 +57,8 @@ class BoundRule {
   // of its first factor. A contraction takes 2 flops for each point.
   double points() const;
 
-  // From now on, factors marked "~" are pinned.
-  void pin_inside() { rule_.pin_inside(); }
+  // From now on, the factor is pinned ("!").
+  void pin(int factor) { rule_.pin(factor); }
   // From now on, legal() cuts this factor at multiples of `leaf` only.
   void sum_in_leaves(int factor, int64_t leaf) {
     leaf_factor_ = factor;

@@ -118,9 +118,11 @@ class Rule {
   const std::vector<Term>& inputs() const { return in_; }
   const std::vector<Term>& outputs() const { return out_; }
   const std::vector<Factor>& factors() const { return factors_; }
-  // Replaces each "~" by "!".
-  void pin_inside() {
-    for (Factor& f : factors_) f.pinned |= std::exchange(f.inside, false);
+  // Marks a factor "!" instead of "~".
+  void pin(int factor) {
+    Factor& f = factors_[static_cast<size_t>(factor)];
+    f.pinned = true;
+    f.inside = false;
   }
   const std::vector<PartialNote>& notes() const { return notes_; }
   // Pairs (h, g): g may be split only together with h.

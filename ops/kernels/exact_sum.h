@@ -38,10 +38,12 @@ struct ExpUnits {
 // The sum of squares of floats, as integers: a float with the exponent e (its
 // bits 23 to 30) and the significand s, an integer below 2^24, adds s^2 to the
 // number counts[2 e] * 2^32 + counts[2 e + 1]. Counts of several parts may be
-// added. They overflow after 2^31 floats. For e = 255, s is 1.
+// added. They overflow after 2^31 floats. For e = 255, s is 1. The square of an
+// f64 is rounded to an f64 first, and its fraction of 2^-298 is dropped; from
+// about 2^260 on, it counts as infinite.
 struct ExactSquares {
   static constexpr int64_t kCounts = 512;
-  DType type = DType::kF32;  // or bf16, f16
+  DType type = DType::kF32;  // any float
   int64_t n = 0;
   const void* x = nullptr;
   int64_t* counts = nullptr;  // [kCounts], added to

@@ -32,7 +32,8 @@ class OneRank {
   // Fills in the reference; compares derivatives with differences.
   Reference run(Report& report, const Options& options) {
     compute(report, options);
-    if (options.dtype != DType::kF64) retype(options.dtype);
+    if (options.dtype != DType::kF64 && !options.reproducible)
+      retype(options.dtype);
     return r_;
   }
 
@@ -40,8 +41,7 @@ class OneRank {
   void compute(Report& report, const Options& options) {
     std::vector<DType> dtypes;
     for (size_t i = 0; i < r_.sample.inputs.size(); ++i) {
-      r_.in.push_back(rounded(make_values(r_.sample.inputs[i], int(i), r_.ties),
-                              options.dtype));
+      r_.in.push_back(values(r_.sample.inputs[i], int(i), r_.ties, options));
       dtypes.push_back(r_.in.back().dtype);
     }
     std::vector<DType> types = op_.out_dtypes(dtypes, r_.sample.attrs);
@@ -52,12 +52,12 @@ class OneRank {
     if (!op_.facts().differentiable || !is_float(types[0]) || wanted == 0)
       return;
 
-    r_.cotangent =
-        rounded(make_values({r_.out[0].shape}, 10, false), options.dtype);
+    r_.cotangent = values({r_.out[0].shape}, 10, false, options);
+    if (options.reproducible) r_.cotangent.dtype = r_.out[0].dtype;
     for (size_t i = 0; i < r_.in.size(); ++i)
       if (has_gradient(r_.sample.inputs[i]))
-        r_.probes.push_back(rounded(
-            make_values({r_.in[i].shape}, 20 + int(i), false), options.dtype));
+        r_.probes.push_back(
+            values({r_.in[i].shape}, 20 + int(i), false, options));
     r_.level = Level::kGradients;
     r_.grads = arrays(eval(r_.in, Level::kGradients).grads);
     // A function may have no derivative at ties, and the proof in f64 has
@@ -85,6 +85,12 @@ class OneRank {
         });
   }
 
+  static Array values(const SampleInput& in, int which, bool ties,
+                      const Options& options) {
+    Array a = rounded(make_values(in, which, ties), options.dtype);
+    if (options.reproducible && is_float(a.dtype)) a.dtype = options.dtype;
+    return a;
+  }
   // Gives the reference's arrays the dtypes that they have on a mesh whose
   // floats are `dtype`.
   void retype(DType dtype) {
@@ -174,18 +180,34 @@ Evaluated evaluate(const Op& op, const Sample& sample,
                    const std::vector<DistTensor>& probes, Level level) {
   Evaluated e;
   std::vector<DistTensor> wanted;
+  // The bits of a sum are defined when it has been rounded.
+  const auto finish = [](std::vector<DistTensor>& list) {
+    if (!RankContext::current().reproducible) return;
+    for (DistTensor& x : list) {
+      Layout whole = x.spec()->layout();
+      whole.partials.clear();
+      x = x.redistribute(whole);
+    }
+  };
   if (level != Level::kValues)
     for (size_t i = 0; i < in.size(); ++i)
       if (has_gradient(sample.inputs[i]))
         wanted.push_back(in[i].set_requires_grad());
   e.out = apply(op, in, sample.attrs, assignment);
-  if (level == Level::kValues) return e;
+  if (level == Level::kValues) {
+    finish(e.out);
+    return e;
+  }
   GradOptions options;
   options.cotangent = cotangent(e.out[0].spec());
   options.create_graph = level == Level::kSecond;
   if (options.create_graph) options.cotangent.set_requires_grad();
   e.grads = grad(e.out[0], wanted, options);
-  if (level == Level::kGradients) return e;
+  if (level == Level::kGradients) {
+    finish(e.out);
+    finish(e.grads);
+    return e;
+  }
   std::vector<DistTensor> from, vectors;
   for (size_t i = 0; i < e.grads.size(); ++i) {
     if (!e.grads[i].requires_grad()) continue;
@@ -232,6 +254,7 @@ Report prove(const Op& op, const Options& options) {
         Reference ref;
         RunOptions one;
         one.backend = backend_named("threads");  // in every process
+        one.reproducible = options.reproducible;
         dtensor::run(one, [&](Runtime&) {
           ref = OneRank(op, sample, ties).run(report, options);
         });
@@ -239,6 +262,11 @@ Report prove(const Op& op, const Options& options) {
             fmt::format("{}{}", report.samples - 1, ties ? " (ties)" : "");
         references.push_back(std::move(ref));
       } catch (const std::exception& e) {
+        if (options.reproducible) {  // it refuses to run at all
+          ++report.refused;
+          report.refusal = e.what();
+          continue;
+        }
         ++report.failed;
         report.failures.push_back(fmt::format("{} on one rank, sample {}: {}",
                                               op.name(), report.samples - 1,

@@ -39,12 +39,17 @@ struct Options {
   // The type of floats on meshes. The one rank always computes on the CPU, in
   // f64, with the same values.
   DType dtype = DType::kF64;
+  // Runs with RunOptions::reproducible: the one rank computes in `dtype`, too,
+  // and results must have its bits. Only layouts that the operator chooses for
+  // inputs without partials are tried, since no sum of floats may be split.
+  bool reproducible = false;
 };
 
 struct Report {
   std::string op;
   int64_t samples = 0, forced = 0, chosen = 0;
   int64_t refused = 0;  // calls for which all ranks threw the same Error
+  std::string refusal;  // the first of these Errors
   // The largest errors: of outputs, gradients and second derivatives, compared
   // with one rank's; and of one rank's derivatives, compared with differences.
   double values = 0, gradients = 0, second = 0, differences = 0;

@@ -206,7 +206,7 @@ class OnMesh {
          std::string_view mesh)
       : op_(op),
         options_(options),
-        may_refuse_(refuses_some(op)),
+        may_refuse_(refuses_some(op) || options.reproducible),
         report_(report),
         mesh_(Mesh::parse(mesh)),
         gen_(static_cast<uint32_t>(mesh_.num_ranks())) {}
@@ -225,7 +225,8 @@ class OnMesh {
       jobs_.push_back({&ref, std::move(a), std::move(text), std::move(in),
                        static_cast<uint32_t>(jobs_.size()), level});
     };
-    if (auto rule = bound(shapes, ref.sample.attrs)) {
+    const auto rule = bound(shapes, ref.sample.attrs);
+    if (rule && !options_.reproducible) {
       constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg,
                                    ReduceOp::kMax, ReduceOp::kMin};
       std::vector<Assignment> all = enumerate(*rule, mesh_, kOps);
@@ -245,8 +246,9 @@ class OnMesh {
         add(std::move(a), text, in);
         ++report_.forced;
       }
-    } else if (shapes.size() == 1) {
+    } else if (!rule && shapes.size() == 1) {
       for (const Layout& l : all_layouts(mesh_, shapes[0])) {
+        if (options_.reproducible && !l.partials.empty()) continue;
         add({}, "", {Spec::get(mesh_, shapes[0], l, ref.in[0].dtype)});
         ++report_.chosen;
       }
@@ -265,11 +267,13 @@ class OnMesh {
           in.push_back(*same);
           continue;
         }
-        in.push_back(
-            Spec::get(mesh_, shapes[i],
-                      random_layout(mesh_, shapes[i],
-                                    has_gradient(ref.sample.inputs[i]), gen_),
-                      ref.in[i].dtype));
+        in.push_back(Spec::get(
+            mesh_, shapes[i],
+            random_layout(
+                mesh_, shapes[i],
+                has_gradient(ref.sample.inputs[i]) && !options_.reproducible,
+                gen_),
+            ref.in[i].dtype));
       }
       add({}, "", in);
       ++report_.chosen;
@@ -280,6 +284,7 @@ class OnMesh {
     RunOptions ranks;
     ranks.world = mesh_.num_ranks();
     ranks.backend = options_.backend;
+    ranks.reproducible = options_.reproducible;
     if (options_.device)
       ranks.device = [&](int64_t) -> Device& { return *options_.device; };
     results_.assign(jobs_.size(), std::vector<Published>(
@@ -311,6 +316,7 @@ class OnMesh {
     RunOptions dry;
     dry.world = mesh_.num_ranks();
     dry.dry_run = true;
+    dry.reproducible = options_.reproducible;
     try {
       dtensor::run(dry, [&](Runtime&) {
         for (size_t j = 0; j < jobs_.size(); ++j) one(jobs_[j], dry_[j]);
@@ -369,11 +375,12 @@ class OnMesh {
         in.push_back(place(r.in[i], job.in[i], int(i)));
       int which = 10;
       auto anyhow = [&](const Array& a) {
-        return place(
-            a,
-            Spec::get(mesh_, a.shape, random_layout(mesh_, a.shape, true, gen),
-                      a.dtype),
-            which++);
+        return place(a,
+                     Spec::get(mesh_, a.shape,
+                               random_layout(mesh_, a.shape,
+                                             !options_.reproducible, gen),
+                               a.dtype),
+                     which++);
       };
       for (const Array& a : r.probes) probes.push_back(anyhow(a));
       auto cotangent = [&](const Spec* out) {
@@ -460,9 +467,9 @@ class OnMesh {
                                  " and " + p.error);
     for (const Published& p : ranks)
       if (!p.error.empty()) {
-        if (may_refuse_)
-          ++report_.refused;
-        else
+        if (may_refuse_) {
+          if (report_.refused++ == 0) report_.refusal = p.error;
+        } else
           failure(&job, p.error);
         return;
       }
@@ -492,7 +499,8 @@ class OnMesh {
     if (first.specs.size() < r.out.size())
       return failure(&job, "has fewer outputs than on one rank");
     if (job.assignment) check_outputs(job, first);
-    const double tolerance = options_.dtype == DType::kF64   ? kTolerance
+    const double tolerance = options_.reproducible           ? 0
+                             : options_.dtype == DType::kF64 ? kTolerance
                              : options_.dtype == DType::kF32 ? kF32Tolerance
                                                              : kHalfTolerance;
     group("output", r.out, tolerance, report_.values);

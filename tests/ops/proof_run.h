@@ -42,9 +42,10 @@ Evaluated evaluate(const Op&, const Sample&, const Assignment*,
 // This rank's part of a whole tensor under a spec; without data in a dry run.
 DistTensor place(const Array& whole, const Spec*, int which = 0);
 
-// The results of one rank, with which meshes are compared. They were computed
-// in f64, although their `dtype` says that of the mesh's results. Only `in`,
-// the cotangent and the probes are rounded to that type.
+// The results of one rank, with which meshes are compared. Unless the proof is
+// of reproducible runs, they were computed in f64, although their `dtype` says
+// that of the mesh's results. Only `in`, the cotangent and the probes are
+// rounded to that type.
 struct Reference {
   std::string text;  // names the sample: "0", or "0 (ties)"
   Sample sample;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "dtensor/device/nest.h"
 #include "dtensor/ops/kernels/portable/floats.h"
@@ -35,20 +36,43 @@ void add(const ExactSum& a) {
   });
 }
 
+// The index of x's square among the counts, and what it adds there.
+struct Square {
+  uint64_t e, term;
+};
+Square square(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t e = bits >> 23 & 255;
+  const uint64_t s =
+      e == 255 ? 1 : (bits & 0x7fffff) | (e ? uint64_t{1} << 23 : 0);
+  return {e, s * s};
+}
+Square square(double x) {
+  const auto bits = std::bit_cast<uint64_t>(x * x);
+  const auto exponent = static_cast<int64_t>(bits >> 52);
+  const uint64_t s = (bits & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
+  // x^2 is s * 2^(exponent - 1075), and the unit of e is 2^(2 (e - 150)).
+  const int64_t even = exponent - 1075 + 300, e = even >> 1;
+  if (e > 254) return {255, 1};
+  if (e >= 1) return {static_cast<uint64_t>(e), s << (even & 1)};
+  return {1, e > -26 ? (s << (even & 1)) >> 2 * (1 - e) : 0};
+}
+template <class T>
+Square square(T x) {
+  return square(static_cast<float>(x));
+}
+
 template <class T>
 void count(const ExactSquares& a) {
   const T* x = static_cast<const T*>(a.x);
-  // 2^16 squares are below 2^64.
-  constexpr int64_t kBlock = 1 << 16;
+  // The sum of so many terms, below 2^48 or 2^54, is below 2^64.
+  constexpr int64_t kBlock = std::is_same_v<T, double> ? 1 << 10 : 1 << 16;
   for (int64_t from = 0; from < a.n; from += kBlock) {
     uint64_t sums[256] = {};
     const int64_t to = std::min(a.n, from + kBlock);
     for (int64_t i = from; i < to; ++i) {
-      const auto bits = std::bit_cast<uint32_t>(static_cast<float>(x[i]));
-      const uint32_t e = bits >> 23 & 255;
-      const uint64_t s =
-          e == 255 ? 1 : (bits & 0x7fffff) | (e ? uint64_t{1} << 23 : 0);
-      sums[e] += s * s;
+      const auto [e, term] = square(x[i]);
+      sums[e] += term;
     }
     for (int e = 0; e < 256; ++e) {
       const uint64_t low =
@@ -113,7 +137,7 @@ void run(Stream s, const ExpUnits& a) {
 
 DT_KERNEL(ExactSquares)
 void run(Stream, const ExactSquares& a) {
-  visit_narrow(a.type, "exact_squares", [&]<class T>() { count<T>(a); });
+  visit_float(a.type, "exact_squares", [&]<class T>() { count<T>(a); });
 }
 
 }  // namespace DT_PORTABLE

@@ -25,7 +25,7 @@ using ::dtensor::testing::error_of;
 template <class T>
 std::vector<T> randoms(size_t n) {
   std::mt19937 random(3);
-  std::normal_distribution<float> normal;
+  std::normal_distribution<double> normal;
   std::vector<T> x(n);
   for (T& v : x) v = static_cast<T>(normal(random));
   return x;
@@ -82,28 +82,42 @@ TEST(ExactSumTest, AddsOverAnyDimensions) {
             std::string::npos);
 }
 
-TEST(ExactSumTest, CountsSquaresExactly) {
-  std::vector<float> x = randoms<float>(300'000);
+template <class T>
+void expect_counts(std::vector<T> x) {
   for (size_t i = 0; i < x.size(); ++i)
     x[i] = std::ldexp(x[i], static_cast<int>(i % 40) - 20);
-  x.insert(x.end(), {0.0f, -0.0f, 1e-45f, 3e-39f, 3e38f});
+  x.insert(x.end(), {T(0.0), T(-0.0), T(1e-45), T(3e-39), T(3e38)});
   std::vector<int64_t> whole(ExactSquares::kCounts), parts(whole);
   const auto n = static_cast<int64_t>(x.size());
-  run(ExactSquares{.n = n, .x = x.data(), .counts = whole.data()});
+  const auto add = [](int64_t n, const T* x, std::vector<int64_t>& counts) {
+    run(ExactSquares{
+        .type = dtype_of<T>, .n = n, .x = x, .counts = counts.data()});
+  };
+  add(n, x.data(), whole);
   for (int64_t from : {int64_t{70'001}, int64_t{0}}) {
     // Counts of parts may be carried at other places; their sum is the same.
-    run(ExactSquares{.n = from ? n - from : 70'001,
-                     .x = x.data() + from,
-                     .counts = parts.data()});
+    add(from ? n - from : 70'001, x.data() + from, parts);
   }
   EXPECT_EQ(sum_of_squares(parts.data()), sum_of_squares(whole.data()));
   long double wanted = 0;
-  for (float v : x) wanted += static_cast<long double>(v) * v;
+  for (T v : x) wanted += static_cast<long double>(v) * v;
   EXPECT_NEAR(sum_of_squares(whole.data()) / static_cast<double>(wanted), 1,
               1e-15);
-  for (float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    run(ExactSquares{.n = 1, .x = &bad, .counts = whole.data()});
+  for (T bad : {std::numeric_limits<T>::infinity(), T(std::nan(""))}) {
+    add(1, &bad, whole);
     EXPECT_TRUE(std::isnan(sum_of_squares(whole.data())));
+  }
+}
+TEST(ExactSumTest, CountsSquaresExactly) {
+  expect_counts(randoms<float>(300'000));
+  expect_counts(randoms<double>(300'000));
+  // Each as it is, from the smallest that counts to the largest.
+  for (double x : {0x1p-149, 0x1.8p-148, 0x1.8p-140, 0x1.8p-70, 1.5,
+                   0x1.23456789abcdep60, 0x1p129}) {
+    std::vector<int64_t> counts(ExactSquares::kCounts);
+    run(ExactSquares{
+        .type = DType::kF64, .n = 1, .x = &x, .counts = counts.data()});
+    EXPECT_NEAR(sum_of_squares(counts.data()) / (x * x), 1, 0x1p-30) << x;
   }
 }
 
