@@ -202,6 +202,14 @@ ParallelPlan default_plan(const ModelConfig& config, const Mesh& mesh) {
     if (axis < 0) return {};
     return mesh.axis_name(axis);
   };
+  for (int axis : {matrices, experts})
+    DT_CHECK(axis < 0 || mesh.axis_size(axis) == 1 || sum_granule() == 1 ||
+                 config.dtype != DType::kF64,
+             "plan",
+             "mesh {} has an axis {}, which splits what a {} sums, but a "
+             "reproducible run has no exact sums of f64; give the ranks of {} "
+             "to another axis, or write --dtype f32 (ModelConfig::dtype)",
+             mesh.to_string(), name(axis), config.name, name(axis));
   DT_CHECK(
       experts < 0 || architecture(config.name).experts(), "plan",
       "mesh {} has an axis {}, which splits experts, but a {} has none; give "

@@ -36,8 +36,8 @@ DistTensor sent(const DistTensor& x, const Spec* to) {
 DistTensor only_spec(const Spec* spec) { return DistTensor::wrap({}, spec); }
 // The spec of the sum of a parameter's gradients (GradOptions::keep_exact).
 const Spec* sum_spec(const DistTensor& p) {
-  return reproducible(p.dtype()) ? p.grad_spec()->with(DType::kExact)
-                                 : p.grad_spec();
+  return has_exact_sums(p.dtype()) ? p.grad_spec()->with(DType::kExact)
+                                   : p.grad_spec();
 }
 
 std::vector<SpecRef> specs_of(const std::vector<DistTensor>& list) {
