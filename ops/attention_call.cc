@@ -218,10 +218,9 @@ AttentionCall::AttentionCall(Compute& c, size_t fixed)
       kv_heads_(c.global_size('g')),
       q_(with_unit_rows(c.in[0])) {
   DT_CHECK(
-      !c.context.reproducible || !(c.axes_of('s') | c.axes_of('t')),
-      c.op.name(),
+      !c.context.reproducible || !c.axes_of('t'), c.op.name(),
       "adds keys in an order that depends on the mesh, because q is {} and "
-      "k {}; leave --reproducible out, or do not split the sequence",
+      "k {}; leave --reproducible out, or do not split the sequence of k",
       c.decision.in[0]->to_string(), c.decision.in[1]->to_string());
   if (c.in.size() > fixed) mask_ = c.in[fixed];
   if (args_.documents) key_ids_ = c.in[fixed + 1];

@@ -141,6 +141,14 @@ void pin_sums(const Op& op, std::span<const DType> out, BoundRule& bound) {
   // Products of f64 add by leaves, but sums of one input as the CPU does best.
   const bool all = sums == Sums::kTogether ||
                    (sums == Sums::kExact && rule.inputs().size() == 1);
+  // Whether an output has a factor, or the one that it is split with.
+  const auto has = [&](const Rule::Term& term, int f) {
+    bool has = contains(term, f);
+    for (const auto& [near, far] : rule.links())
+      has |= (near == f && contains(term, far)) ||
+             (far == f && contains(term, near));
+    return has;
+  };
   const auto pins = [&](int f) {
     const Factor& factor = rule.factors()[static_cast<size_t>(f)];
     if (all) return true;
@@ -149,16 +157,11 @@ void pin_sums(const Op& op, std::span<const DType> out, BoundRule& bound) {
         factor.reduction == ReduceOp::kMin)
       return false;
     for (size_t o = 0; o < out.size(); ++o)
-      if (is_float(out[o]) && !contains(rule.outputs()[o], f)) return true;
+      if (is_float(out[o]) && !has(rule.outputs()[o], f)) return true;
     return false;
   };
-  std::vector<int> pinned;
   for (int f = 0; f < std::ssize(rule.factors()); ++f)
-    if (pins(f)) pinned.push_back(f);
-  for (const auto& [near, far] : rule.links())
-    // The second of a pair is split as the first one is.
-    if (!all && std::ranges::count(pinned, near) == 0) std::erase(pinned, far);
-  for (int f : pinned) bound.pin(f);
+    if (pins(f)) bound.pin(f);
 }
 
 bool splits_pinned(const BoundRule& bound, const Assignment& a) {

@@ -11,8 +11,9 @@ expect() {  # NAME WANTED GOT
   failures=$((failures + 1))
 }
 
-# The second time as a GPU computes them.
-for how in "--mesh 3,2x2 --layouts 4" "--mesh 2x2 --layouts 2 --device late"; do
+# The second time as a GPU computes them, and the third time reproducibly.
+for how in "--mesh 3,2x2 --layouts 4" "--mesh 2x2 --layouts 2 --device late" \
+  "--mesh 3,2x2 --layouts 4 --reproducible"; do
   # shellcheck disable=SC2086
   out=$("$runner" "$data" $how 2>/dev/null)
   expect "exit status of the cases with $how" 0 $?

@@ -26,7 +26,7 @@ struct Options {
   std::string json, device = "cpu";
   std::vector<std::string> folder, ops, meshes{"2,3,4,2x2,2x3,2x2x2"};
   int64_t tier = 0, layouts = 12, seed = 0;
-  bool no_grad = false, strict = false, verbose = false;
+  bool no_grad = false, strict = false, reproducible = false, verbose = false;
 };
 
 struct Row {
@@ -110,7 +110,7 @@ class Report {
     Row sum;
     std::printf("%-32s %6s %8s %7s %7s %7s%s\n", "operator", "cases", "layouts",
                 "passed", "failed", "native",
-                options_.strict ? " refused" : "");
+                options_.strict || options_.reproducible ? " refused" : "");
     for (const auto& [op, row] : rows_) {
       sum.passed += row.passed;
       sum.failed += row.failed;
@@ -120,7 +120,8 @@ class Report {
       if (row.skipped == row.cases && !options_.verbose) continue;
       std::printf("%-32s %6ld %8ld %7ld %7ld %7ld", op.c_str(), row.cases,
                   row.layouts, row.passed, row.failed, row.native);
-      if (options_.strict) std::printf(" %7ld", row.refused);
+      if (options_.strict || options_.reproducible)
+        std::printf(" %7ld", row.refused);
       std::printf("\n");
     }
     if (sum.skipped > 0) print_skipped();
@@ -237,6 +238,7 @@ int conform(const Options& options) {
       chosen.push_back(&c);
     }
   }
+  std::map<std::string, std::vector<double>> of_one_rank;
   for (const Mesh& mesh : meshes) {
     std::vector<Attempt> attempts;
     for (const Case* c : chosen)
@@ -248,10 +250,18 @@ int conform(const Options& options) {
           a.call = &table.find(c->op)->second;
           a.mesh = mesh;
           a.layouts = std::move(layouts);
+          // A reproducible run does not split sums of floats.
+          if (options.reproducible &&
+              std::ranges::any_of(a.layouts, [](const std::string& l) {
+                return l.find('P') != l.npos;
+              }))
+            continue;
           attempts.push_back(std::move(a));
         }
     size_t told = 0;
-    walk(cases, attempts, {!options.no_grad, options.strict, device.get()},
+    walk(cases, attempts,
+         {!options.no_grad, options.strict, device.get(),
+          options.reproducible ? &of_one_rank : nullptr},
          [&](size_t done) {
            const size_t tenth = done * 10 / attempts.size();
            if (tenth == told) return;
@@ -282,6 +292,9 @@ int main(int argc, char** argv) {
   flags.add("--strict", &o.strict,
             "forward under ExplicitOnly: an operator that has to communicate "
             "may refuse, which is counted apart");
+  flags.add("--reproducible", &o.reproducible,
+            "reproducible runs, in layouts without partial sums, f64 as f32: "
+            "every mesh must give the bits of one rank, or refuse");
   flags.add("--device", &o.device,
             "what all ranks compute on: cpu; cuda: the first GPU; late: the "
             "host as a GPU would, and with what a GPU computes with",

@@ -2,6 +2,7 @@
 // Runs cases on a mesh, in one run of thread ranks.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,9 @@ struct Attempt {
   double worst = 0;     // the largest error
   // Whether there was no all-gather along an axis that splits an input.
   bool native = true;
-  bool refused = false;  // if `strict`: whether it cannot avoid communication
+  // Whether it cannot avoid communication, if `strict`, or a sum that depends
+  // on the mesh, in a reproducible run.
+  bool refused = false;
   std::string not_here;  // the reason of a NotHere, which skips the case
 };
 
@@ -32,6 +35,10 @@ struct WalkOptions {
   bool gradients = true;
   bool strict = false;
   Device* device = nullptr;  // the device of all ranks; null: the CPU
+  // If not null, runs are reproducible, and take f64 inputs as f32. One rank's
+  // results are stored here, by case and result; other meshes must have the
+  // same bits, or refuse.
+  std::map<std::string, std::vector<double>>* of_one_rank = nullptr;
 };
 
 // Runs the attempts, which all have the same mesh, and fills in their results.
