@@ -7,23 +7,30 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "dtensor/all_gather_bytes.h"
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/nn/between_meshes.h"
 #include "dtensor/nn/checkpoint.h"
 #include "dtensor/nn/engine.h"
 #include "dtensor/nn/models.h"
+#include "dtensor/nn/optimizers.h"
 #include "dtensor/nn/trainer.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
+#include "dtensor/ops/losses.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/rank_context.h"
 #include "dtensor/runtime.h"
 #include "dtensor/scopes.h"
 #include "tests/testing.h"
@@ -38,13 +45,14 @@ struct Case {
   DType dtype = DType::kF32;
   int stage = 0;
   int64_t micro_batches = 1, rows = 12, seq = 8, hidden = 24, heads = 3,
-          vocab = 17;
+          kv_heads = 0, vocab = 17;
   bool sequence_parallel = false;
   std::string text() const {
     return fmt::format(
-        "{} on {}, {}, ZeRO {}, {} micro-batches of {} x {}, hidden {}{}",
+        "{} on {}, {}, ZeRO {}, {} micro-batches of {} x {}, hidden {}, "
+        "kv_heads {}{}",
         model, mesh, name(dtype), stage, micro_batches, rows, seq, hidden,
-        sequence_parallel ? ", sequence parallel" : "");
+        kv_heads, sequence_parallel ? ", sequence parallel" : "");
   }
 };
 
@@ -72,6 +80,7 @@ std::vector<uint64_t> trained(const Case& c, int64_t steps = 3,
                              .layers = 2,
                              .hidden = c.hidden,
                              .heads = c.heads,
+                             .kv_heads = c.kv_heads,
                              .seq = c.seq,
                              .vocab = c.vocab,
                              .dtype = c.dtype};
@@ -193,6 +202,7 @@ TEST(Reproducible, FeaturesMayBeSplit) {
              .rows = 6,
              .hidden = 384,
              .heads = 6,
+             .kv_heads = std::string(model) == "llama" ? 3 : 0,
              .vocab = 300};
       const std::vector<uint64_t> want = trained(c, 2);
       for (const auto& [mesh, stage, sequence] : {std::tuple{"tp=2", 0, false},
@@ -253,6 +263,8 @@ TEST(Reproducible, RandomCombinations) {
     const bool experts = c.model == "mixtral";
     if (!split_features && !experts && below(5) == 0) c.dtype = DType::kF64;
     const int64_t steps = one_of(2, 2, 2, 2, 20);
+    // Two heads, a leaf, share keys.
+    if (c.model != "gpt" && split_features && below(2) == 0) c.kv_heads = 2;
     const std::vector<uint64_t> want = trained(c, steps);
     int64_t dp = one_of(1, 2, 3, 5);
     // Gradients of f64 are rounded in each micro-batch.
@@ -479,6 +491,80 @@ TEST(Reproducible, TextsGoOnInTheSameWay) {
           EXPECT_GE(engine.cached_tokens(), 64);
         });
     }
+}
+
+// Reinforcement learning: an engine draws texts on one mesh, a trainer on
+// another one takes a step, and the engine takes its parameters. In each of the
+// rounds, the trainer's logits give the tokens and logprobs that were drawn.
+TEST(Reproducible, ATrainerHasTheLogprobsOfAnEngine) {
+  constexpr int64_t kRounds = 50, kTexts = 4, kTokens = 6, kSeq = 3 + kTokens;
+  in_reproducible_run("dp=2,tp=2", [&](const Mesh& training) {
+    ModelConfig config = text_config("llama", DType::kF32);
+    config.seq = kSeq;
+    const Mesh answering({{"tp", 3}});
+    const auto trained = make_model(config, training);
+    const auto model = make_model(config, answering);
+    AdamW optimizer(trained->named_parameters());
+    std::optional<Engine> engine;
+    const int64_t rank = RankContext::current().world_rank;
+    if (answering.contains(rank)) engine.emplace(*model, EngineOptions{});
+    for (int64_t round = 0; round < kRounds; ++round) {
+      std::vector<int64_t> texts;
+      std::vector<double> logprobs;
+      const auto sampling = [&](int64_t text) {
+        return Sampling{.temperature = 1,
+                        .seed = static_cast<uint64_t>(round * kTexts + text)};
+      };
+      for (int64_t i = 0; engine && i < kTexts; ++i) {
+        std::vector<int64_t> text = text_of(3, 1 + i);
+        engine->add({.prompt = text,
+                     .tokens = kTokens,
+                     .sampling = sampling(i),
+                     .logprobs = true,
+                     .on_token = [&](const DrawnToken& t) {
+                       text.push_back(t.id);
+                       logprobs.push_back(t.logprob);
+                       return true;
+                     }});
+        while (engine->step()) {
+        }
+        texts.insert(texts.end(), text.begin(), text.end());
+      }
+      texts.resize(kTexts * kSeq);
+      logprobs.resize(kTexts * kTokens);
+      const auto from_first = [](auto& list) {
+        const size_t bytes = list.size() * sizeof(list[0]);
+        const std::string all = all_gather_bytes(
+            "texts", 0, {reinterpret_cast<const char*>(list.data()), bytes})[0];
+        std::memcpy(list.data(), all.data(), bytes);
+      };
+      from_first(texts);
+      from_first(logprobs);
+      const DistTensor tokens =
+          DistTensor::from_global(Tensor::from({kTexts, kSeq}, texts.data()),
+                                  training, batch_placements(training));
+      const DistTensor logits = trained->logits(tokens);
+      const std::vector<double> rows = logits.full().to_doubles();
+      const auto vocab = static_cast<size_t>(config.vocab);
+      for (int64_t i = 0; i < kTexts; ++i)
+        for (int64_t k = 0; k < kTokens; ++k) {
+          const std::span<const int64_t> text(&texts[size_t(i * kSeq)],
+                                              size_t(3 + k));
+          const auto row = size_t(i * kSeq + 2 + k);
+          const DrawnToken drawn =
+              draw({&rows[row * vocab], vocab}, sampling(i), text, 3, k);
+          ASSERT_EQ(drawn.id, *text.end()) << "round " << round;
+          ASSERT_EQ(drawn.logprob, logprobs[size_t(i * kTokens + k)])
+              << "round " << round << ", text " << i << ", token " << k;
+        }
+      const DistTensor loss = cross_entropy(logits, tokens);
+      optimizer.step(grad(loss, trained->parameters()), {.lr = 1e-3});
+      if (engine)
+        engine->update(trained->named_parameters());
+      else
+        assign(model->named_parameters(), trained->named_parameters());
+    }
+  });
 }
 
 TEST(Reproducible, RefusesToSplitSumsOfF64) {
