@@ -67,13 +67,24 @@ class CachingAllocator final
     : public Allocator,
       public std::enable_shared_from_this<CachingAllocator> {
  public:
-  explicit CachingAllocator(Device& device)
+  // `of_host`: of the host's memory for the device.
+  explicit CachingAllocator(Device& device, bool of_host = false)
       : device_(device),
+        of_host_(of_host),
         has_memory_(device.kind() != Device::Kind::kNone),
         at_once_(device.kind() == Device::Kind::kCpu) {}
   ~CachingAllocator() override { drop_cache(); }
 
   Device& device() const override { return device_; }
+  const std::shared_ptr<Allocator>& host() override {
+    std::lock_guard lock(mutex_);
+    if (!host_) host_ = std::make_shared<CachingAllocator>(device_, true);
+    return host_;
+  }
+  int64_t host_peak() const override {
+    std::lock_guard lock(mutex_);
+    return host_ ? host_->stats().peak_bytes : 0;
+  }
 
   void* allocate(int64_t bytes, Stream stream, std::string_view tag,
                  MemoryKind kind) override {
@@ -119,7 +130,7 @@ class CachingAllocator final
     size_t& blocks = class_of(pool(pools_, from), c).blocks;
     if (blocks > 0) --blocks;
     unpoison(block, c.bytes);
-    device_.release(block, c.bytes, last);
+    give_back(block, c.bytes, last);
   }
 
   void recount(int64_t bytes, MemoryKind from, MemoryKind to) override {
@@ -137,6 +148,7 @@ class CachingAllocator final
     std::lock_guard lock(mutex_);
     stats_.peak_bytes = stats_.current_bytes;
     for (Stats::Kind& k : stats_.kinds) k.peak_bytes = k.current_bytes;
+    if (host_) host_->reset_peak();
   }
 
   std::shared_ptr<void> begin_capture(Stream stream) override {
@@ -190,6 +202,15 @@ class CachingAllocator final
     std::vector<Pool> pools;  // reusable blocks, during the capture
   };
 
+  void* get(int64_t bytes, Stream stream) {
+    return of_host_ ? device_.allocate_host(bytes, stream)
+                    : device_.allocate(bytes, stream);
+  }
+  void give_back(void* block, int64_t bytes, Stream stream) noexcept {
+    of_host_ ? device_.release_host(block, bytes, stream)
+             : device_.release(block, bytes, stream);
+  }
+
   void* take_captured(Stream stream, SizeClass c) {
     Class& mine = class_of(pool(capturing_->pools, stream), c);
     void* block = nullptr;
@@ -202,7 +223,7 @@ class CachingAllocator final
     make_room(mine);
     // Allocate on a stream that is not captured: on a captured one, the memory
     // would become part of the graph.
-    block = device_.allocate(c.bytes, *source_);
+    block = get(c.bytes, *source_);
     if (!block) return nullptr;
     ++mine.blocks;
     capturing_->blocks[block] = {c, true};
@@ -231,7 +252,7 @@ class CachingAllocator final
     for (const auto& [block, b] : arena->blocks) {
       if (b.held) continue;
       unpoison(block, b.size.bytes);
-      device_.release(block, b.size.bytes, stream);
+      give_back(block, b.size.bytes, stream);
     }
     std::erase_if(arenas_, [&](const auto& a) { return a.get() == arena; });
   }
@@ -277,10 +298,10 @@ class CachingAllocator final
       return block;
     }
     make_room(mine);
-    void* block = device_.allocate(c.bytes, from.stream);
+    void* block = get(c.bytes, from.stream);
     if (!block) {
       drop_cache();
-      block = device_.allocate(c.bytes, from.stream);
+      block = get(c.bytes, from.stream);
     }
     if (!block) return nullptr;
     ++mine.blocks;
@@ -295,7 +316,7 @@ class CachingAllocator final
       for (Class& c : p.classes) {
         for (void* block : c.cached) {
           unpoison(block, c.bytes);
-          device_.release(block, c.bytes, p.stream);
+          give_back(block, c.bytes, p.stream);
         }
         c.blocks -= std::min(c.blocks, c.cached.size());
         c.cached.clear();
@@ -306,7 +327,9 @@ class CachingAllocator final
   [[noreturn]] void no_memory(int64_t bytes, std::string_view tag,
                               int64_t cached) const {
     std::string device;
-    if (const auto m = device_.memory(); m.total > 0)
+    if (of_host_)
+      device = ", all of it pinned memory of the host";
+    else if (const auto m = device_.memory(); m.total > 0)
       device = fmt::format(", and {} of {} are free on the device",
                            amount(m.free), amount(m.total));
     std::vector<std::pair<int64_t, std::string_view>> largest;
@@ -352,7 +375,7 @@ class CachingAllocator final
   }
 
   Device& device_;
-  const bool has_memory_, at_once_;
+  const bool of_host_, has_memory_, at_once_;
   int64_t cached_ = 0;  // bytes
   mutable SpinLock mutex_;
   Stats stats_;
@@ -361,7 +384,8 @@ class CachingAllocator final
   std::vector<std::unique_ptr<Arena>> arenas_;  // of the existing graphs
   Arena* capturing_ = nullptr;
   bool unused_only_ = false;
-  std::optional<Stream> source_;  // allocates the memory of graphs
+  std::optional<Stream> source_;     // allocates the memory of graphs
+  std::shared_ptr<Allocator> host_;  // see host()
 };
 
 }  // namespace

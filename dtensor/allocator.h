@@ -41,6 +41,11 @@ class Allocator {
   virtual ~Allocator() = default;
 
   virtual Device& device() const = 0;
+  // The allocator of the host's memory for the device (Device::copy_host()),
+  // with statistics of its own. Made by the first call.
+  virtual const std::shared_ptr<Allocator>& host() = 0;
+  // The peak of the host's memory, in bytes. 0 if host() was never called.
+  virtual int64_t host_peak() const = 0;
   // Returns a block that work on the stream may use. Throws Error when the
   // device is out of memory. `tag` names the purpose (the running op) for Stats
   // and errors. `bytes` may be 0.
@@ -60,7 +65,7 @@ class Allocator {
   // Counts `bytes` of the memory in use as kind `to` instead of `from`.
   virtual void recount(int64_t bytes, MemoryKind from, MemoryKind to) = 0;
   virtual Stats stats() const = 0;
-  // Sets the peaks to the current values.
+  // Sets the peaks, also that of the host's memory, to the current values.
   virtual void reset_peak() = 0;
 
   // Prepares for the capture of a graph (see Device::begin_capture()). A replay

@@ -42,10 +42,11 @@ std::vector<CommEvent> merge_events(
 std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
 
 // The most bytes that a rank holds: of each MemoryKind, and of all kinds
-// together. (The maxima need not occur at the same time.)
+// together, on its device. (The maxima need not occur at the same time.)
 struct MemoryUse {
   std::array<int64_t, kMemoryKinds> kinds = {};
   int64_t peak = 0;
+  int64_t host = 0;  // in the host's memory, of tensors of a GPU
 };
 MemoryUse memory_use(const Allocator&);
 

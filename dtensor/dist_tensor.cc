@@ -240,11 +240,14 @@ const Tensor& DistTensor::Impl::part() {
     made_version = pending->version();
     pending = nullptr;
   }
+  if (local.defined() && local.storage()->away()) [[unlikely]]
+    local.storage()->bring_back();
   return local;
 }
 
 uint64_t DistTensor::Impl::version() {
-  return part().defined() ? local.storage()->version() : 0;
+  if (pending) part();
+  return local.defined() ? local.storage()->version() : 0;
 }
 
 void DistTensor::Impl::note_version() {

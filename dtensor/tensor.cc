@@ -6,6 +6,7 @@
 
 #include "dtensor/allocator.h"
 #include "dtensor/device/device.h"
+#include "dtensor/device/out_of_memory.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/exact.h"
 #include "dtensor/rank_context.h"
@@ -86,11 +87,48 @@ std::shared_ptr<Storage> Storage::allocate(int64_t bytes) {
 }
 
 Storage::~Storage() {
-  from_->release_behind(data_, bytes_, made_on_, stream_, kind_);
+  if (!away()) from_->release_behind(data_, bytes_, made_on_, stream_, kind_);
+  if (host_) host_->from->release(host_->data, bytes_, made_on_, kind_);
+}
+
+void Storage::offload() {
+  if (away() || device_->kind() == Device::Kind::kCpu) return;
+  if (read_) finish_reader();
+  const Stream stream = stream_here();
+  DT_CHECK(!device_->is_captured(stream), "offload",
+           "a graph's step moves {} to the host, but a replay uses the memory "
+           "of the capture; leave the graph out (cuda_graph), or offloading",
+           amount(bytes_));
+  if (!host_) {
+    const auto& from = from_->host();
+    host_ = std::make_unique<HostCopy>(
+        HostCopy{from, from->allocate(bytes_, stream, "offload", kind_)});
+    host_->version = version_ + 1;  // any but that of the storage
+  }
+  if (data_ && bytes_ > 0 && host_->version != version_)
+    device_->copy_host(stream, host_->data, data_, bytes_);
+  host_->version = version_;
+  host_->only = true;
+  from_->release_behind(std::exchange(data_, nullptr), bytes_, made_on_, stream,
+                        kind_);
+  made_on_ = stream_ = stream;
+}
+
+void Storage::bring_back() {
+  if (!away()) return;
+  const Stream stream = stream_here();
+  data_ = from_->allocate(bytes_, stream, "offload", kind_);
+  made_on_ = stream_ = stream;
+  if (data_ && bytes_ > 0)
+    device_->copy_host(stream, data_, host_->data, bytes_);
+  host_->only = false;
 }
 
 void Storage::set_kind(MemoryKind kind) {
-  if (kind != kind_) from_->recount(bytes_, kind_, kind);
+  if (kind != kind_) {
+    if (!away()) from_->recount(bytes_, kind_, kind);
+    if (host_) host_->from->recount(bytes_, kind_, kind);
+  }
   kind_ = kind;
 }
 

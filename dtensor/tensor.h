@@ -54,7 +54,8 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  void* data() const { return data_; }  // null in a dry run
+  // Null in a dry run, and while the bytes are on the host (offload()).
+  void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   // Raised by every in-place write. Autograd saves the version with the values
   // that a gradient will read, and compares it later.
@@ -92,7 +93,26 @@ class Storage {
   // the memory.
   void move_to(Stream stream) { stream_ = stream; }
 
+  // Frees the device's memory, after copying the bytes to the host's
+  // (Allocator::host()), unless they have not changed since an earlier copy.
+  // Any use of the tensors brings them back: data(), and operators. The copies
+  // are work of the calling thread's stream, which has to have waited for
+  // earlier work on the memory. Does nothing on a CPU, whose memory is the
+  // host's. Throws Error if the host is out of memory, or in a graph's step.
+  void offload();
+  void bring_back();
+  bool away() const { return host_ && host_->only; }
+  // Whether the bytes have been on the host before.
+  bool was_away() const { return host_ != nullptr; }
+
  private:
+  // The copy on the host.
+  struct HostCopy {
+    std::shared_ptr<Allocator> from;
+    void* data = nullptr;
+    uint64_t version = 0;  // of the storage when the copy was made
+    bool only = false;     // the device has no memory for the storage
+  };
   void finish_reader();
   void* data_;
   int64_t bytes_;
@@ -101,10 +121,11 @@ class Storage {
   std::weak_ptr<StorageReader> reader_;
   std::shared_ptr<const void> token_;
   Device* device_;
-  const Stream made_on_;
+  Stream made_on_;
   Stream stream_;
   MemoryKind kind_;
   std::shared_ptr<Allocator> from_;  // keeps the allocator alive
+  std::unique_ptr<HostCopy> host_;   // null if there never was one
 };
 
 class Tensor {
@@ -193,6 +214,8 @@ class Tensor {
 
  private:
   char* at_offset() const {
+    if (storage_->away()) [[unlikely]]
+      storage_->bring_back();
     char* base = static_cast<char*>(storage_->data());
     return base ? base + offset_ * size_of(dtype_) : nullptr;
   }

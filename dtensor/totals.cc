@@ -18,6 +18,7 @@ void raise(Totals& sum, const Largest& r) {
   for (size_t k = 0; k < kMemoryKinds; ++k)
     sum.memory.kinds[k] = std::max(sum.memory.kinds[k], r.memory.kinds[k]);
   sum.memory.peak = std::max(sum.memory.peak, r.memory.peak);
+  sum.memory.host = std::max(sum.memory.host, r.memory.host);
   sum.work_ps = std::max(sum.work_ps, r.work_ps);
 }
 
@@ -29,6 +30,7 @@ MemoryUse memory_use(const Allocator& allocator) {
   for (size_t k = 0; k < kMemoryKinds; ++k)
     use.kinds[k] = stats.kinds[k].peak_bytes;
   use.peak = stats.peak_bytes;
+  use.host = allocator.host_peak();
   return use;
 }
 

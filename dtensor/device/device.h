@@ -135,6 +135,24 @@ class Device {
   virtual void from_host(Stream, void* dst, const void* host,
                          int64_t bytes) = 0;
 
+  // Memory of the host that copy_host() reads and writes while the host goes
+  // on; null if there is none left (always on kNone). By default, for devices
+  // whose memory is the host's, it is the device's own. release_host() frees it
+  // like release(), but may wait for the stream's earlier work. REQUIRES: bytes
+  // >= 1.
+  virtual void* allocate_host(int64_t bytes, Stream s) {
+    return allocate(bytes, s);
+  }
+  virtual void release_host(void* block, int64_t bytes, Stream s) noexcept {
+    release(block, bytes, s);
+  }
+  // dst = src, `bytes` bytes: one of them in memory of the device, the other in
+  // that of allocate_host().
+  virtual void copy_host(Stream s, void* dst, const void* src, int64_t bytes) {
+    const int64_t shape[] = {bytes}, unit[] = {1};
+    copy(s, 1, shape, dst, unit, src, unit);
+  }
+
   // dst = a / b, for n contiguous elements of a float type; dst may be a.
   virtual void divide(Stream, DType, int64_t n, void* dst, const void* a,
                       const void* b) = 0;

@@ -240,6 +240,29 @@ class CudaDevice final : public Device {
     }
   }
 
+  void* allocate_host(int64_t bytes, Stream) override {
+    use(index_);
+    void* block = nullptr;
+    const cudaError_t error =
+        cudaMallocHost(&block, static_cast<size_t>(bytes));
+    if (error == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    check(error, "allocation of pinned memory");
+    return block;
+  }
+  void release_host(void* block, int64_t, Stream s) noexcept override {
+    const auto stream = static_cast<cudaStream_t>(s.handle);
+    if (cudaStreamSynchronize(stream) || cudaFreeHost(block))
+      (void)cudaGetLastError();
+  }
+  void copy_host(Stream s, void* dst, const void* src, int64_t bytes) override {
+    check(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes),
+                          cudaMemcpyDefault, enter(s)),
+          "copy between a GPU and the host");
+  }
+
   Event record(Stream s) override {
     const cudaStream_t stream = enter(s);
     Event event = events_.take();

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
+#include "dtensor/tensor.h"
 #include "tests/dtensor/device/recording_device.h"
 #include "tests/testing.h"
 
@@ -273,6 +275,72 @@ TEST(AllocatorTest, Captures) {
   a->release(q, 64, kStream);
   EXPECT_EQ(a->allocate(64, kStream, "t"), q);
   a->release(q, 64, kStream);
+}
+
+// Bytes go to the host and back in the order of the stream's work, and are
+// copied again only if they have changed.
+TEST(AllocatorTest, TensorsGoToTheHostAndBack) {
+  const auto device = RecordingDevice::make();
+  RankContext context;
+  context.device = device.get();
+  context.allocator = Allocator::on(*device);
+  context.stream = device->open_stream();
+  RankContext::set_current(&context);
+  Allocator& here = *context.allocator;
+  const auto& host = here.host();
+  EXPECT_EQ(here.host_peak(), 0);
+  {
+    const Tensor t = Tensor::full({2, 50}, DType::kF32, 1);
+    const Tensor row = t.slice(0, 1, 2);
+    Storage& s = *t.storage();
+    const uint64_t version = s.version();
+    EXPECT_FALSE(s.was_away());
+    s.offload();
+    EXPECT_TRUE(s.away());
+    EXPECT_EQ(s.data(), nullptr);
+    EXPECT_EQ(here.stats().current_bytes, 0);
+    EXPECT_EQ(host->stats().current_bytes, 400);
+    s.set_kind(MemoryKind::kState);
+    {
+      // Gets the memory that was freed.
+      const Tensor other = Tensor::full({100}, DType::kF32, 7);
+      EXPECT_EQ(row.at(3), 1);
+      EXPECT_EQ(other.at(3), 7);
+    }
+    EXPECT_FALSE(s.away());
+    EXPECT_EQ(s.version(), version);
+    EXPECT_EQ(here.stats().of(MemoryKind::kState).current_bytes, 400);
+    const int64_t given = device->given();
+    s.offload();
+    EXPECT_EQ(device->given(), given);
+    row.fill(3);
+    s.offload();
+    s.offload();
+    EXPECT_EQ(t.to_doubles()[49], 1);
+    EXPECT_EQ(t.to_doubles()[50], 3);
+    s.offload();
+    EXPECT_EQ(here.host_peak(), 400);
+    EXPECT_EQ(host->stats().of(MemoryKind::kState).current_bytes, 400);
+  }
+  EXPECT_EQ(here.stats().current_bytes, 0);
+  EXPECT_EQ(host->stats().current_bytes, 0);
+  EXPECT_EQ(here.stats().of(MemoryKind::kState).current_bytes, 0);
+  here.reset_peak();
+  EXPECT_EQ(here.host_peak(), 0);
+  RankContext::set_current(nullptr);
+  // On a CPU, nothing moves.
+  const Tensor t = Tensor::full({2}, DType::kF32, 1);
+  t.storage()->offload();
+  EXPECT_FALSE(t.storage()->was_away());
+}
+
+TEST(AllocatorTest, TooMuchForTheHostIsAnError) {
+  const auto device = RecordingDevice::make(1 << 20);
+  const auto host = Allocator::on(*device)->host();
+  const std::string e = testing::error_of(
+      [&] { host->allocate(int64_t{2} << 20, device->open_stream(), "op"); });
+  EXPECT_NE(e.find("all of it pinned memory of the host"), std::string::npos)
+      << e;
 }
 
 TEST(AllocatorTest, DryRunCountsTheSame) {
