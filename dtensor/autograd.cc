@@ -2,6 +2,7 @@
 #include "dtensor/autograd.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "dtensor/dist_tensor_impl.h"
@@ -281,7 +282,12 @@ class Backward {
     n.backward(cotangents, {needed, back.size()}, back);
     if (!keep)
       for (DistTensor& c : cotangents) c = {};
-    if (options_.release_graph && last) n.release();
+    if (options_.release_graph && last)
+      n.release();
+    else if (n.offloads) [[unlikely]]
+      n.each_saved([](Storage& s) {
+        if (s.was_away()) s.offload();
+      });
     for (size_t i = 0; i < back.size(); ++i) {
       if (!needed[i]) continue;
       const Node::Edge& e = n.inputs[i];
@@ -343,10 +349,22 @@ class Passing {
 
 }  // namespace
 
-Node::Node(bool leaf) {
-  constexpr uint64_t kFirst = uint64_t{1} << 63;
-  thread_local uint64_t leaves = 0, others = kFirst;
-  sequence = leaf ? ++leaves : ++others;
+// The sequences of the thread's newest nodes.
+static thread_local uint64_t leaves = 0, others = uint64_t{1} << 63;
+
+Node::Node(bool leaf) : sequence(leaf ? ++leaves : ++others) {}
+
+uint64_t Node::newest() { return others; }
+
+void Node::each_of(const DistTensor& x, const EachStorage& fn) {
+  if (!x.requires_grad()) return;
+  const DistTensor::Impl& impl = *x.impl();
+  if (!impl.node || impl.node->inputs.empty()) return;
+  if (!impl.pending && impl.local.defined()) fn(*impl.local.storage());
+  for (const DistTensor::Impl::Copy& c : impl.copies) {
+    const DistTensor::Impl& copy = *c.tensor.impl();
+    if (!copy.pending && copy.local.defined()) fn(*copy.local.storage());
+  }
 }
 
 Node::~Node() {
@@ -391,6 +409,31 @@ bool records(const DistTensor& x) {
   RankContext& ctx = RankContext::current();
   if (ctx.captures) ctx.captures->used(x);
   return ctx.grad_enabled && x.requires_grad();
+}
+
+void offload_saved(std::span<const DistTensor> results, uint64_t after) {
+  std::set<const Storage*> stay;
+  std::set<Node*> known;
+  std::vector<Node*> open;
+  const auto reach = [&](const Node::Edge& e) {
+    if (e.node && e.node->sequence > after && known.insert(e.node.get()).second)
+      open.push_back(e.node.get());
+  };
+  for (const DistTensor& y : results) {
+    if (const Tensor& part = y.impl()->local; part.defined())
+      stay.insert(part.storage().get());
+    reach({y.impl()->node, 0});
+  }
+  while (!open.empty()) {
+    Node& n = *open.back();
+    open.pop_back();
+    n.offloads = true;
+    n.each_saved([&](Storage& s) {
+      if (s.kind() == MemoryKind::kActivations && !stay.contains(&s))
+        s.offload();
+    });
+    for (const Node::Edge& e : n.inputs) reach(e);
+  }
 }
 
 std::vector<DistTensor> backward_pass(

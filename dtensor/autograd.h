@@ -52,6 +52,12 @@ class Node {
   virtual DType type_of(int /*output*/) const { return DType::kF32; }
   // Drops the saved values. A backward() that needs them then throws Error.
   virtual void release() {}
+  // Calls fn with the memory of the saved values, except that of leaves and of
+  // tensors that require no gradient: others own it, and use it again.
+  using EachStorage = std::function<void(Storage&)>;
+  virtual void each_saved(const EachStorage&) const {}
+  // The sequence of the calling thread's newest node that is not a leaf.
+  static uint64_t newest();
 
  protected:
   InlineMemory<192> memory_;  // for lists of the node; most nodes' lists fit
@@ -64,6 +70,13 @@ class Node {
   // the other nodes, each in the order of creation. REQUIRES: the nodes of the
   // inputs are leaves, or older than this node.
   uint64_t sequence;
+  // Whether saved values go back to the host once backward() has used them
+  // (offload_saved()).
+  bool offloads = false;
+
+ protected:
+  // What each_saved() calls fn with for a saved tensor and its moved copies.
+  static void each_of(const DistTensor&, const EachStorage& fn);
 
  private:
   std::shared_ptr<Node> next_;  // links the nodes that ~Node() destroys
@@ -84,6 +97,11 @@ class Captures {
 // Whether a use of this tensor has to be recorded in the graph. Also reports
 // the use to RankContext::captures, unless that is null.
 bool records(const DistTensor&);
+
+// Moves what the nodes behind `results` that are newer than `after`
+// (Node::newest()) have saved to the host's memory (Storage::offload()), except
+// the results themselves.
+void offload_saved(std::span<const DistTensor> results, uint64_t after);
 
 struct BackwardOptions {
   bool create_graph = false;    // record the pass itself in the graph

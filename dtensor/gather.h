@@ -67,6 +67,7 @@ class SavedInput {
     return *this;
   }
   ~SavedInput();
+  const DistTensor& tensor() const { return x_; }
   // The input in layout `in`, or an undefined tensor if nothing was saved. A
   // parameter is gathered as by gathered_when_read().
   DistTensor read() const;

@@ -79,6 +79,12 @@ class FunctionNode : public Node,
     held_.clear();
     outs_.clear();
   }
+  void each_saved(const EachStorage& fn) const override {
+    for (const Held& h : held_) each_of(h.x, fn);
+    for (const DistTensor& out : outs_)
+      if (const Tensor& part = out.impl()->local; part.defined())
+        fn(*part.storage());
+  }
   std::string_view name() const override { return name_; }
 
  private:

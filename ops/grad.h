@@ -122,4 +122,25 @@ std::vector<DistTensor> checkpoint(const Recomputed& fn,
 DistTensor checkpoint(const std::function<DistTensor(const DistTensor&)>& fn,
                       const DistTensor& x, const RecomputeOptions& = {});
 
+// ---- Offloading ----
+
+// Computes fn(inputs), and moves what its gradient will read to the host's
+// memory, like torch.autograd.graph.save_on_cpu(pin_memory=True) around fn. It
+// comes back when the backward pass reads it: each operator's part on its own.
+// So a GPU holds the saved values of one such function at a time. All ranks
+// that would have to call fn call it. Values and gradients are identical to
+// those of fn(inputs), bit by bit.
+//
+// The results stay, as do parameters and tensors that require no gradient.
+// Inputs go, since the next function usually no longer reads them; one that is
+// read again comes back by itself. Copies are in the order of the rank's other
+// work, and the host does not wait for them. Under NoGrad, on a CPU, and in
+// functions without a gradient, this is just fn(inputs). In a dry run, memory
+// is counted as on a GPU. Throws Error in a graph's step (dtensor/graph.h).
+std::vector<DistTensor> save_on_host(const Recomputed& fn,
+                                     const std::vector<DistTensor>& inputs);
+// The overload for one input and one result.
+DistTensor save_on_host(const std::function<DistTensor(const DistTensor&)>& fn,
+                        const DistTensor& x);
+
 }  // namespace dtensor

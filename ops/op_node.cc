@@ -88,6 +88,11 @@ class OpNode : public Node, public std::enable_shared_from_this<OpNode> {
     outs_.clear();
     attrs_.state.reset();
   }
+  void each_saved(const EachStorage& fn) const override {
+    for (const SavedInput& in : ins_) each_of(in.tensor(), fn);
+    for (const SavedOutput& out : outs_)
+      if (out.part.defined()) fn(*out.part.storage());
+  }
   std::string_view name() const override { return op_.name(); }
   DType type_of(int output) const override {
     if (op_.facts().passes_exact) return DType::kExact;

@@ -95,6 +95,13 @@ class CheckpointNode final : public Node {
     used_.clear();
     calls_ = {};
   }
+  void each_saved(const EachStorage& fn) const override {
+    for (const DistTensor& x : given_) each_of(x, fn);
+    for (const DistTensor& x : captured_) each_of(x, fn);
+    for (const auto& [call, kept] : calls_.kept)
+      for (const Tensor& part : kept.parts)
+        if (part.defined()) fn(*part.storage());
+  }
   std::string_view name() const override { return "checkpoint"; }
 
  private:
@@ -193,6 +200,27 @@ DistTensor checkpoint(const std::function<DistTensor(const DistTensor&)>& fn,
         return std::vector<DistTensor>{fn(in[0])};
       },
       std::vector<DistTensor>{x}, options)[0];
+}
+
+std::vector<DistTensor> save_on_host(const Recomputed& fn,
+                                     const std::vector<DistTensor>& inputs) {
+  const uint64_t before = Node::newest();
+  std::vector<DistTensor> results = fn(inputs);
+  for (size_t i = 0; i < results.size(); ++i)
+    DT_CHECK(results[i].defined(), "save_on_host",
+             "result {} of the function is undefined; return defined tensors",
+             i);
+  offload_saved(results, before);
+  return results;
+}
+
+DistTensor save_on_host(const std::function<DistTensor(const DistTensor&)>& fn,
+                        const DistTensor& x) {
+  return save_on_host(
+      [fn](const std::vector<DistTensor>& in) {
+        return std::vector<DistTensor>{fn(in[0])};
+      },
+      std::vector<DistTensor>{x})[0];
 }
 
 }  // namespace dtensor
