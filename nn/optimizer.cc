@@ -154,8 +154,8 @@ DistTensor master_of(const DistTensor& p) {
 }
 
 // A batch ends once it has this many bytes: in an update, bytes of copies of
-// parts that are not contiguous; in gather_updated(), bytes of parameters on
-// the rank that has the most of each.
+// parts that are not contiguous, and of state from the host; in
+// gather_updated(), bytes of parameters on the rank that has the most of each.
 constexpr int64_t kBucket = 4 << 20;
 
 }  // namespace
@@ -200,8 +200,10 @@ class Optimizer::Batches {
       b.parts.push_back(all);
     }
     b.kept.push_back(std::move(kept));
-    // Bounds the memory of the copies.
+    // Bounds the memory of the copies, and of state from the host.
     if (b.kept.back().copied()) copied_ += p.bytes();
+    if (slot.offload)
+      for (const Tensor& t : state_of(slot)) copied_ += t.bytes();
     if (copied_ >= kBucket) update();
   }
 
@@ -217,6 +219,7 @@ class Optimizer::Batches {
       for (const Kept& k : b.kept) {
         if (k.copied()) k.p.copy_from(k.flat);
         k.slot->version += k.p.storage()->version() - k.before;
+        put_away(*k.slot);
       }
       b.parts.clear();
       b.kept.clear();
@@ -245,12 +248,17 @@ class Optimizer::Batches {
       };
       touches(MemoryKind::kParameters, k.p);
       touches(MemoryKind::kGradients, k.grad);
-      for (const NamedTensor& s : k.slot->states)
-        touches(MemoryKind::kState, s.tensor.local());
-      if (k.slot->master.defined())
-        touches(MemoryKind::kState, k.slot->master.local());
+      for (const Tensor& t : state_of(*k.slot)) touches(MemoryKind::kState, t);
     }
     return kernel;
+  }
+
+  // This rank's parts of the states and the master.
+  static std::vector<Tensor> state_of(const Slot& slot) {
+    std::vector<Tensor> parts;
+    for (const NamedTensor& s : slot.states) parts.push_back(s.tensor.local());
+    if (slot.master.defined()) parts.push_back(slot.master.local());
+    return parts;
   }
 
   Optimizer& of_;
@@ -319,11 +327,13 @@ Optimizer::Optimizer(const ParameterGroups& groups, double weight_decay,
                "parameters {} and {} are one tensor, {}, and would be updated "
                "twice; list it once",
                first->second, name, p.spec()->to_string());
-      Slot slot{name, p.dtype(), group.lr_scale, decay, {}, {}};
+      Slot slot{name, p.dtype(), group.lr_scale, decay, group.offload_state,
+                {},   {}};
       if (is_half_float(p.dtype())) slot.master = master_of(p);
       if (states) slot.states = states(value_of(p, slot.master));
       own(slot.states, name, p.mesh());
       slot.version = p.impl()->version();
+      put_away(slot);
       slots_.push_back(std::move(slot));
       parameters_.push_back(p);
     }
@@ -478,6 +488,7 @@ void Optimizer::update_by_operators(const std::vector<DistTensor>& grads,
         parts[k].copy_from(
             converted(slot.master.local(), parameters_[index].dtype()));
       slot.version += parts[k].storage()->version() - before;
+      put_away(slot);
     }
     updates.clear(), parts.clear(), old.clear(), given.clear();
   };
@@ -512,6 +523,15 @@ void Optimizer::update_by_operators(const std::vector<DistTensor>& grads,
     if (!together()) run();
   }
   run();
+}
+
+void Optimizer::put_away(const Slot& slot) {
+  if (!slot.offload) return;
+  const auto put = [](const DistTensor& x) {
+    if (x.defined() && x.here()) x.impl()->local.storage()->offload();
+  };
+  for (const NamedTensor& s : slot.states) put(s.tensor);
+  put(slot.master);
 }
 
 void Optimizer::refresh_master(Slot& slot, const DistTensor& p,

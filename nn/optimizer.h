@@ -101,8 +101,8 @@ class Optimizer {
   // options.lr if that was never called. The optimizer must live as long as the
   // graph.
   //
-  // An update by operators is neither sparse nor in a graph's step; step()
-  // throws Error.
+  // An update by operators is neither sparse nor in a graph's step, nor is one
+  // of offloaded state in a graph's step; step() throws Error.
   void step(const std::vector<DistTensor>& grads, const UpdateOptions&);
   // Sets the learning rate of later replays.
   void set_replay_lr(double lr) { replay_lr_ = lr; }
@@ -143,12 +143,11 @@ class Optimizer {
   // state on another mesh, or with an empty name, a name with a dot, or one
   // that occurs twice or is "master" or "step".
   Optimizer(const ParameterGroups&, double weight_decay, States);
-  // Returns the new value of one parameter, and sets its new states. Each may
-  // have any layout; it is brought to that of the old one. Called inside NoGrad
+  // Returns the new value of one parameter, and sets its new states, in any
+  // layouts; they are brought to those of the old ones. Called inside NoGrad
   // for one parameter after the other, on all ranks of its mesh. Nothing is
   // sent unless an operator sends, and element-wise operators do not. Throws
-  // Error if a value has another shape or mesh than the old one, or another
-  // kind of type.
+  // Error if a value has another shape, mesh or kind of type than the old one.
   virtual DistTensor update(ParameterUpdate&);
   // If together(), a step calls update_all() once, for all parameters on whose
   // meshes this rank is. It returns what update() does, for each of them.
@@ -185,13 +184,15 @@ class Optimizer {
     std::string name;
     DType type;  // of the parameter when the optimizer was made
     double lr_scale, weight_decay;
+    bool offload;  // its states and master (ParameterGroup::offload_state)
     std::vector<NamedTensor> states;
     DistTensor master;     // the f32 copy of a bf16 or f16 parameter
     uint64_t version = 0;  // of the parameter when the master last equalled it
     int64_t step = 0;
   };
-  // Copies the parameter to its master if a program has written to the
-  // parameter since the last update.
+  // If the slot's states and master are offloaded, moves them to the host.
+  static void put_away(const Slot&);
+  // Copies the parameter to its master if a program has written to it since.
   static void refresh_master(Slot&, const DistTensor&, const Tensor& part);
   void update_by_kernels(const std::vector<DistTensor>& grads,
                          const UpdateOptions&);

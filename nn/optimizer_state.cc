@@ -79,6 +79,7 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
     for (const NamedTensor& s : slot.states) take(s.tensor);
     if (slot.master.defined()) take(slot.master);
     slot.version = parameters_[i].impl()->version();
+    put_away(slot);
     const Tensor& step = here[at++].impl()->part();
     if (step.defined()) slot.step = step.integer_at(0);
     steps_ = std::max(steps_, slot.step);

@@ -52,6 +52,13 @@ struct ParameterGroup {
   std::vector<NamedParameter> parameters;
   double lr_scale = 1;                      // multiplies the learning rate
   std::optional<double> weight_decay = {};  // the optimizer's if not set
+  // The optimizer's state of these parameters, and their masters, are in the
+  // host's memory between updates, as with torch's CPUOffloadPolicy and
+  // DeepSpeed's ZeRO-Offload. But a GPU makes the update: it gets the state of
+  // one parameter after the other (for SGD and AdamW of several, up to 4 MiB,
+  // and for Muon, Shampoo and SOAP of all), and the bus carries the state
+  // twice. Each value stays the same, bit by bit. Does nothing on a CPU.
+  bool offload_state = false;
 };
 
 // The argument of an optimizer: groups, or parameters that form one group.

@@ -91,7 +91,10 @@ std::string to_text(const CheckpointValue* value) {
 
 std::unique_ptr<Optimizer> make_optimizer(const Module& model,
                                           const TrainerOptions& options) {
-  const ParameterGroups groups = decay_matrices(model.named_parameters());
+  std::vector<ParameterGroup> all =
+      decay_matrices(model.named_parameters()).groups();
+  for (ParameterGroup& g : all) g.offload_state = options.offload_state;
+  const ParameterGroups groups = std::move(all);
   if (!options.optimizer)
     return std::make_unique<AdamW>(
         groups, AdamWOptions{.weight_decay = options.weight_decay});
@@ -199,6 +202,9 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
   DT_CHECK(!options.cuda_graph || !optimizer->by_operators(), "trainer",
            "an update by operators cannot be replayed as a graph; leave "
            "cuda_graph out, or use SGD or AdamW");
+  DT_CHECK(!options.cuda_graph || !options.offload_state, "trainer",
+           "a graph keeps the memory of the optimizer's state; leave "
+           "cuda_graph or offload_state out");
   DT_CHECK(!options.cuda_graph || !scaler.is_enabled(), "trainer",
            "loss_scale is {}, but a graph cannot skip a step whose gradients "
            "overflow; set loss_scale to 0, or cuda_graph to false",

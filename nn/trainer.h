@@ -103,6 +103,9 @@ struct TrainerOptions {
   // later steps replay. Leave it off for a pipeline, with a loss scale, or for
   // an optimizer that updates by operators.
   bool cuda_graph = false;
+  // Whether the optimizer's state is in the host's memory between updates
+  // (ParameterGroup::offload_state). Not with cuda_graph.
+  bool offload_state = false;
   // The schedule of a language model on a mesh with an axis pp. Its number of
   // micro-batches replaces `micro_batches`. The default is 1F1B.
   std::optional<PipelineSchedule> schedule = {};
