@@ -14,34 +14,44 @@
 namespace dtensor::nn {
 
 Recompute parse_recompute(std::string_view text) {
-  for (Recompute r :
-       {Recompute::kNone, Recompute::kBlock, Recompute::kAttention})
+  for (Recompute r : {Recompute::kNone, Recompute::kBlock,
+                      Recompute::kAttention, Recompute::kOffload})
     if (text == name(r)) return r;
   fail("recompute",
-       "there is no recomputation \"{}\"; write none, block or attention",
+       "there is no recomputation \"{}\"; write none, block, attention or "
+       "offload",
        text);
 }
 
 std::string_view name(Recompute what) {
-  constexpr std::string_view kNames[] = {"none", "block", "attention"};
+  constexpr std::string_view kNames[] = {"none", "block", "attention",
+                                         "offload"};
   return kNames[static_cast<size_t>(what)];
 }
 
 std::vector<Recompute> recompute_within(
     int64_t bytes, int64_t blocks,
-    const std::function<int64_t(const std::vector<Recompute>&)>& peak) {
-  // Choice k of 2 blocks + 1, in the order of what is recomputed.
+    const std::function<int64_t(const std::vector<Recompute>&)>& peak,
+    bool offload) {
+  // Choice k of 2 blocks + 1, in the order of what is recomputed, or of blocks
+  // + 1 if they are offloaded.
   const auto choice = [&](int64_t k) {
     std::vector<Recompute> all;
     for (int64_t i = 0; i < blocks; ++i)
-      all.push_back(i < k - blocks ? Recompute::kBlock
-                    : i < k        ? Recompute::kAttention
-                                   : Recompute::kNone);
+      all.push_back(
+          i < k - blocks ? Recompute::kBlock
+          : i < k ? (offload ? Recompute::kOffload : Recompute::kAttention)
+                  : Recompute::kNone);
     return all;
   };
   // Recomputing whole blocks may need more than recomputing attention, because
   // ZeRO 3 then holds more gathered parameters (Trainer::set_gather_budget()).
   const int64_t attention = peak(choice(blocks));
+  DT_CHECK(!offload || attention <= bytes, "recompute",
+           "a step needs {} bytes even if every block's activations are "
+           "offloaded, but at most {} are allowed; allow more, make the batch "
+           "smaller, or offload the optimizer's state, too",
+           attention, bytes);
   const bool whole = attention > bytes;
   int64_t fits = whole ? 2 * blocks : blocks, least = whole ? blocks + 1 : 0;
   const int64_t most = whole ? peak(choice(fits)) : attention;
@@ -154,6 +164,7 @@ std::vector<DistTensor> LanguageModel::run_recomputed(
   std::vector<DistTensor> in = given;
   in[0] = between_blocks(in[0]);
   if (recompute(i) == Recompute::kNone) return block(in);
+  if (recompute(i) == Recompute::kOffload) return save_on_host(block, in);
   RecomputeOptions options;
   if (recompute(i) == Recompute::kAttention)
     // Keeps the products with weights, but not `experts`, which does several

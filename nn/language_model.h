@@ -17,8 +17,8 @@ class Attention;
 class CacheStep;
 class KvCache;
 
-// Which activations the backward pass recomputes instead of saving them
-// (ops/grad.h).
+// Which activations a rank does not hold until the backward pass: it recomputes
+// them, or they go to the host's memory (ops/grad.h).
 enum class Recompute {
   kNone,
   // Every transformer block: only its input is saved.
@@ -32,20 +32,25 @@ enum class Recompute {
   // save almost nothing: it never stores its scores, and its output is o_proj's
   // input.)
   kAttention,
+  // Nothing is recomputed: what a block saves goes to the host's memory after
+  // the block, and comes back for its gradient (save_on_host()).
+  kOffload,
 };
-// "none", "block" or "attention"; throws Error for another text.
+// "none", "block", "attention" or "offload"; throws Error for another text.
 Recompute parse_recompute(std::string_view);
 std::string_view name(Recompute);
 // Recomputes as little as possible so that a step needs at most `bytes` of
 // memory. Returns the choice for each block. First attention, then whole blocks
 // are recomputed, block after block from the first one: the activations of the
-// first blocks are held the longest. `peak` returns the bytes that a step needs
-// with the choices that it gets; it is called for about log2(2 blocks) of them.
-// Pass a prediction (trainer.h). Throws Error if recomputing every block needs
-// more than `bytes`, and says how many.
+// first blocks are held the longest. With `offload`, blocks are offloaded
+// instead. `peak` returns the bytes that a step needs with the choices that it
+// gets; it is called for about log2(2 blocks) of them. Pass a prediction
+// (trainer.h). Throws Error if doing so with every block needs more than
+// `bytes`, and says how many.
 std::vector<Recompute> recompute_within(
     int64_t bytes, int64_t blocks,
-    const std::function<int64_t(const std::vector<Recompute>&)>& peak);
+    const std::function<int64_t(const std::vector<Recompute>&)>& peak,
+    bool offload = false);
 
 class LanguageModel : public Module {
  public:

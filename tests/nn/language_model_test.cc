@@ -200,12 +200,12 @@ TEST(LanguageModel, TokensThatDoNotFit) {
 }
 
 TEST(Recompute, HasNames) {
-  for (const char* text : {"none", "block", "attention"})
+  for (const char* text : {"none", "block", "attention", "offload"})
     EXPECT_EQ(name(parse_recompute(text)), text);
   EXPECT_EQ(parse_recompute("block"), Recompute::kBlock);
   EXPECT_EQ(error_of([] { parse_recompute("all"); }),
-            "[recompute] there is no recomputation \"all\"; write none, block "
-            "or attention");
+            "[recompute] there is no recomputation \"all\"; write none, block, "
+            "attention or offload");
 }
 
 // Finds the choices that fit and need the least time, for 3 blocks with these
@@ -239,6 +239,23 @@ TEST(Recompute, WithinABudget) {
               recompute_within(159, 3, more);
             }).find("needs 160 bytes even if"),
             std::string::npos);
+  // Offloading holds what recomputing attention does in this prediction.
+  const auto offloaded = [&](const std::vector<Recompute>& blocks) {
+    std::vector<Recompute> as = blocks;
+    std::replace(as.begin(), as.end(), Recompute::kOffload,
+                 Recompute::kAttention);
+    return peak(as);
+  };
+  EXPECT_EQ(recompute_within(250, 3, offloaded, true),
+            std::vector(3, Recompute::kNone));
+  EXPECT_EQ(recompute_within(219, 3, offloaded, true),
+            (std::vector{Recompute::kOffload, Recompute::kOffload,
+                         Recompute::kNone}));
+  EXPECT_EQ(error_of([&] { recompute_within(159, 3, offloaded, true); }),
+            "[recompute] a step needs 160 bytes even if every block's "
+            "activations are offloaded, but at most 159 are allowed; allow "
+            "more, make the batch smaller, or offload the optimizer's state, "
+            "too");
   EXPECT_EQ(error_of([&] { text(114); }),
             "[recompute] a step needs 115 bytes even if every block is "
             "recomputed, but at most 114 are allowed; allow more, or make the "
