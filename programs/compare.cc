@@ -57,7 +57,8 @@ Words parse_words(std::string_view text) {
       value = word[4] - '0';
     } else if (key == "micro-batches" || key == "accumulate") {
       known = value.has_value();
-    } else if (key == "dp" || key == "sp" || key == "recompute") {
+    } else if (key == "dp" || key == "sp" || key == "recompute" ||
+               key == "offload" || key == "offload-state") {
       known = !has_value;
     } else {
       known &= std::ranges::any_of(nn::model_axes(), [&](const auto& a) {
@@ -68,9 +69,8 @@ Words parse_words(std::string_view text) {
         known, "--compare",
         "'{}' in '{}' is not a strategy; write dp, zero1, zero2, zero3, tp, "
         "tp=N, sp, cp, cp=N, ep, ep=N, fsdp, fsdp=N, pp, pp=N, "
-        "micro-batches=N, "
-        "recompute or accumulate=N, joined by + and with commas between "
-        "strategies",
+        "micro-batches=N, accumulate=N, recompute, offload or offload-state, "
+        "joined by + and with commas between strategies",
         word, text);
     const auto [before, first] = whole.try_emplace(key, word);
     DT_CHECK(first, "--compare",
@@ -78,6 +78,11 @@ Words parse_words(std::string_view text) {
              text, before->second);
     words[key] = value;
   }
+  DT_CHECK(!words.contains("recompute") || !words.contains("offload"),
+           "--compare",
+           "'{}' recomputes the activations of each block, or offloads them; "
+           "write one of the two words",
+           text);
   return words;
 }
 
@@ -115,6 +120,8 @@ TrainConfig config_of(TrainConfig base, const Words& words, const Mesh& mesh) {
     if (key == "zero") base.zero = *value;
     if (key == "sp") base.sequence_parallel = true;
     if (key == "recompute") base.recompute = "block";
+    if (key == "offload") base.recompute = "offload";
+    if (key == "offload-state") base.offload_state = true;
   }
   return base;
 }

@@ -27,9 +27,10 @@ struct Strategy {
 // Parses "dp,zero1,zero3+tp=2+accumulate=4": strategies separated by commas.
 // Each is a list of words joined by "+", with each word at most once: dp; zero0
 // to zero3; tp, cp, ep, fsdp and pp (over all ranks; tp=N is over N of them);
-// sp (sequence parallelism over tp), micro-batches=N, recompute (blocks), and
-// accumulate=N. The axis dp, which splits the batch, has as many ranks as the
-// axes tp, cp, ep, fsdp and pp leave over.
+// sp (sequence parallelism over tp), micro-batches=N, recompute (blocks) or
+// offload (activations), offload-state, and accumulate=N. The axis dp, which
+// splits the batch, has as many ranks as the axes tp, cp, ep, fsdp and pp leave
+// over.
 //
 // `base` gives all other settings. Some of them need an axis: schedule,
 // micro-batches and chunks need pp, sequence parallelism needs tp, and context

@@ -20,6 +20,8 @@ void for_rows(const nn::MemoryUse& predicted, const nn::MemoryUse* measured,
        measured ? measured->kinds[i] : 0);
   }
   fn("peak", predicted.peak, measured ? measured->peak : 0);
+  if (predicted.host || (measured && measured->host))
+    fn("on the host", predicted.host, measured ? measured->host : 0);
 }
 
 }  // namespace

@@ -416,6 +416,14 @@ int train_main(int argc, char** argv) {
              "--cuda-graph",
              "it is for --device cuda, but this is --device cpu; leave it out, "
              "or write --device cuda");
+    const auto on_gpus = [&](bool given, const char* flag) {
+      DT_CHECK(!given || options.device || program.dry_run(), flag,
+               "it moves tensors of GPUs to the host's memory, but this is "
+               "--device cpu, which has no other; leave it out, or write "
+               "--device cuda");
+    };
+    on_gpus(config.recompute == "offload", "--recompute");
+    on_gpus(config.offload_state, "--offload-state");
     config.fit_memory(options);
     describe(program.record().get(), config, program.mesh());
     prediction = predict(config, options);

@@ -76,12 +76,16 @@ void add_train_flags(Program& program, TrainConfig& c) {
               "stages at each position along pp, for interleaved", 1, 4096);
   program.add("--recompute", &c.recompute,
               "recompute whole blocks, or everything between the products of "
-              "a block, in the backward pass",
-              {"none", "block", "attention"});
+              "a block, in the backward pass; or offload activations: a GPU "
+              "moves those of a block to the host's memory until then",
+              {"none", "block", "attention", "offload"});
   program.add("--recompute-memory", &c.recompute_memory,
-              "the most bytes that a rank may need: recomputes as little as "
-              "possible, block by block",
+              "the most bytes that a rank may need: recomputes (or offloads, "
+              "with --recompute offload) as little as possible, block by block",
               1);
+  program.add("--offload-state", &c.offload_state,
+              "keep the optimizer's state in the host's memory between "
+              "updates, on GPUs");
   program.add("--sequence-parallel", &c.sequence_parallel,
               "split activations between blocks along the sequence over tp");
   program.add("--context", &c.context,
@@ -171,13 +175,19 @@ std::string TrainConfig::strategy(const Mesh& mesh) const {
   if (sequence_parallel) text += ", sequence parallel";
   if (nn::axis_that(nn::kSplitsSequences, mesh) >= 0)
     text += ", context " + context;
-  if (recompute != "none") text += ", recompute " + recompute;
+  const bool offload = recompute == "offload";
+  if (recompute != "none" && recompute_blocks_.empty())
+    text += offload ? ", offload activations" : ", recompute " + recompute;
   for (const nn::Recompute what :
-       {nn::Recompute::kBlock, nn::Recompute::kAttention})
+       {nn::Recompute::kBlock, nn::Recompute::kAttention,
+        nn::Recompute::kOffload})
     if (const auto n = std::count(recompute_blocks_.begin(),
                                   recompute_blocks_.end(), what))
-      text += fmt::format(", recompute {} in {} of {} blocks", nn::name(what),
+      text += fmt::format(", {} in {} of {} blocks",
+                          offload ? "offload activations"
+                                  : fmt::format("recompute {}", nn::name(what)),
                           n, recompute_blocks_.size());
+  if (offload_state) text += ", offload state";
   if (nn::axis_that(nn::kSplitsStages, mesh) >= 0) {
     const nn::PipelineSchedule& s = pipeline();
     text += fmt::format(", {} of {} micro-batches", s.name, s.micros);
@@ -219,10 +229,18 @@ void TrainConfig::validate(const Mesh& mesh) {
   DT_CHECK(context_memory == 0 || context == "auto", "--context-memory",
            "it is for --context auto, but this is --context {}; leave it out",
            context);
-  DT_CHECK(recompute_memory == 0 || recompute == "none", "--recompute-memory",
-           "it chooses what is recomputed, and so does --recompute {}; leave "
-           "one out",
-           recompute);
+  DT_CHECK(
+      recompute_memory == 0 || recompute == "none" || recompute == "offload",
+      "--recompute-memory",
+      "it chooses what is recomputed, and so does --recompute {}; leave one "
+      "out",
+      recompute);
+  DT_CHECK(!cuda_graph || recompute != "offload", "--cuda-graph",
+           "a graph keeps the memory of activations; leave it out, or "
+           "--recompute offload");
+  DT_CHECK(!cuda_graph || !offload_state, "--cuda-graph",
+           "a graph keeps the memory of the optimizer's state; leave it out, "
+           "or --offload-state");
   DT_CHECK(zero == 3 || gather_budget < 0, "--gather-budget",
            "it is for --zero 3, but this is --zero {}; leave it out", zero);
   DT_CHECK(
@@ -286,6 +304,7 @@ nn::TrainerOptions TrainConfig::trainer_options(const TextData& text) const {
       .loss_scale = loss_scale,
       .gather_budget = gather_budget,
       .cuda_graph = cuda_graph,
+      .offload_state = offload_state,
       .schedule = pipeline_,
       .data = {{"batch", batch},
                {"seq", model.seq},
@@ -307,13 +326,14 @@ void TrainConfig::fit_memory(const RunOptions& options) {
   RunOptions quiet = options;  // the runs of a search are not recorded
   quiet.observers.clear();
   quiet.finish = {};
-  recompute_blocks_ =
-      nn::recompute_within(recompute_memory, model.layers,
-                           [&](const std::vector<nn::Recompute>& blocks) {
-                             TrainConfig config = *this;
-                             config.recompute_blocks_ = blocks;
-                             return predict(config, quiet).memory.peak;
-                           });
+  recompute_blocks_ = nn::recompute_within(
+      recompute_memory, model.layers,
+      [&](const std::vector<nn::Recompute>& blocks) {
+        TrainConfig config = *this;
+        config.recompute_blocks_ = blocks;
+        return predict(config, quiet).memory.peak;
+      },
+      recompute == "offload");
 }
 
 nn::Prediction predict(const TrainConfig& config, const RunOptions& options,

@@ -44,8 +44,9 @@ struct TrainConfig {
   std::string schedule;            // its name or its file; "": 1f1b
   std::string recompute = "none";  // see nn::Recompute
   // The most bytes that a rank may need: fit_memory() then chooses what to
-  // recompute. 0: no limit.
+  // recompute, or to offload if that is `recompute`. 0: no limit.
   int64_t recompute_memory = 0;
+  bool offload_state = false;      // the optimizer's, to the host's memory
   bool cuda_graph = false;         // replay steps as a graph, on a GPU
   bool sequence_parallel = false;  // over tp
   std::string context = "auto";    // over cp; see ContextParallel
@@ -68,8 +69,9 @@ struct TrainConfig {
   // The schedule that validate() has read. REQUIRES: validate() was called for
   // a mesh with an axis pp.
   const nn::PipelineSchedule& pipeline() const { return *pipeline_; }
-  // If recompute_memory is set, finds the least recomputation for it, by dry
-  // runs. Throws Error if it does not suffice. REQUIRES: validate() was called.
+  // If recompute_memory is set, finds the least recomputation, or the fewest
+  // offloaded blocks, for it, by dry runs. Throws Error if it does not suffice.
+  // REQUIRES: validate() was called.
   void fit_memory(const RunOptions&);
   // The strategy as text: "dp=2,tp=2, zero 3, accumulate 4".
   std::string strategy(const Mesh&) const;

@@ -91,9 +91,46 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"nccl_dp_tp", kBoth, kNccl, 4},
         Case{"nccl_graph", kBoth, kNccl + kGraph, 4},
         Case{"nccl_apart", kTp, kNccl, 2, "CUDA_EMULATION_APART=01,10"},
+        Case{"offload", kBoth, " --recompute offload --offload-state", 4},
+        Case{"offload_zero", kBoth + " --zero 3",
+             " --recompute offload --offload-state", 4},
+        Case{"nccl_offload", kBoth, kNccl + " --recompute offload", 4},
         Case{"zero", kBoth + " --zero 3 --recompute block", "", 4},
         Case{"nccl_zero", kBoth + " --zero 3 --recompute block", kNccl, 4}),
     [](const auto& info) { return info.param.name; });
+
+// The peak is what was asked for, as few blocks as possible are offloaded, and
+// the losses are the same.
+TEST(EmulatedTrain, OffloadsWithinABudget) {
+  const std::string shape =
+      "--device cuda --json - --layers 4 --seq 30 --mesh dp=2,tp=2 ";
+  const auto run = [&](const std::string& flags) {
+    const Ran r = train(shape + flags, gpus(4));
+    EXPECT_EQ(r.code, 0) << r.err;
+    return Json::parse(r.out);
+  };
+  const auto bytes = [](const Json& ran, const char* row, const char* which) {
+    return ran["memory"][row][which].get<int64_t>();
+  };
+  const Json none = run(""), all = run("--recompute offload");
+  const int64_t most = bytes(none, "peak", "predicted"),
+                least = bytes(all, "peak", "predicted");
+  EXPECT_LT(least, most * 3 / 4);
+  EXPECT_FALSE(none["memory"].contains("on the host"));
+  int64_t before = bytes(all, "on the host", "measured") + 1;
+  for (const int64_t budget : {least, (least + most) / 2, most - 1}) {
+    const Json ran =
+        run("--recompute offload --recompute-memory " + std::to_string(budget));
+    EXPECT_EQ(ran["losses"], none["losses"]);
+    EXPECT_LE(bytes(ran, "peak", "predicted"), budget);
+    // The trainer's loss and norms are not in a prediction.
+    EXPECT_LE(bytes(ran, "peak", "measured"), budget + 64);
+    EXPECT_EQ(bytes(ran, "on the host", "predicted"),
+              bytes(ran, "on the host", "measured"));
+    EXPECT_LT(bytes(ran, "on the host", "measured"), before);
+    before = bytes(ran, "on the host", "measured");
+  }
+}
 
 // Flags or failures that stop the run, and the message.
 struct Wrong {

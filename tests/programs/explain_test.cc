@@ -204,8 +204,8 @@ TEST(Explain, ComparesStrategies) {
   const Json all = explain(
       model + "--mesh dp=4 --svg " + svg +
       " --compare dp,zero1,zero2,zero3,tp,zero3+tp=2+recompute+accumulate=2,"
-      "tp+sp,cp,cp=2+tp=2");
-  ASSERT_EQ(all["strategies"].size(), 9u);
+      "tp+sp,cp,cp=2+tp=2,dp+offload+offload-state");
+  ASSERT_EQ(all["strategies"].size(), 10u);
   const char* flags[] = {"--mesh dp=4",
                          "--mesh dp=4 --zero 1",
                          "--mesh dp=4 --zero 2",
@@ -215,7 +215,8 @@ TEST(Explain, ComparesStrategies) {
                          "--accumulate 2",
                          "--mesh tp=4 --sequence-parallel",
                          "--mesh cp=4",
-                         "--mesh cp=2,tp=2"};
+                         "--mesh cp=2,tp=2",
+                         "--mesh dp=4 --recompute offload --offload-state"};
   for (size_t i = 0; i < std::size(flags); ++i) {
     const Json& s = all["strategies"][i];
     const Json one = explain(model + flags[i]);
