@@ -305,13 +305,18 @@ RunningNorm by_own(std::string_view op, const DistTensor& given,
           next(running_var, variance, count / (count - 1))};
 }
 
-RunningNorm by_running(std::string_view op, const DistTensor& x,
-                       const DistTensor& running_mean,
+// `own`: the argument that has the statistics of x taken.
+RunningNorm by_running(std::string_view op, std::string_view own,
+                       const DistTensor& x, const DistTensor& running_mean,
                        const DistTensor& running_var, const DistTensor& gamma,
                        const DistTensor& beta, double eps) {
   DT_CHECK(running_mean.defined() && running_var.defined(), op,
-           "the running mean and variance are not given; pass them, or have "
-           "those of the input taken");
+           "the running {} not given; pass both, or {} = true for the "
+           "statistics of the input",
+           running_mean.defined()  ? "variance is"
+           : running_var.defined() ? "mean is"
+                                   : "mean and variance are",
+           own);
   const DistTensor rstd = rsqrt(add(wide(running_var), eps));
   const DistTensor y =
       mul(sub(wide(x), over_channels(running_mean, x)), over_channels(rstd, x));
@@ -342,9 +347,9 @@ RunningNorm batch_norm(const DistTensor& x, const DistTensor& running_mean,
   if (x.defined() && x.shape() == Shape{0})
     return {alias(x), running_mean, running_var};
   check_channels("batch_norm", x, {running_mean, running_var, gamma, beta});
-  if (!training && (running_mean.defined() || running_var.defined()))
-    return by_running("batch_norm", x, running_mean, running_var, gamma, beta,
-                      eps);
+  if (!training)
+    return by_running("batch_norm", "training", x, running_mean, running_var,
+                      gamma, beta, eps);
   std::vector<int> dims = dims_from(2, x);
   dims.insert(dims.begin(), 0);
   return by_own("batch_norm", x, dims, running_mean, running_var, gamma, beta,
@@ -357,8 +362,8 @@ RunningNorm instance_norm(const DistTensor& x, const DistTensor& running_mean,
                           bool use_input_stats, double momentum, double eps) {
   check_channels("instance_norm", x, {running_mean, running_var, gamma, beta});
   if (!use_input_stats)
-    return by_running("instance_norm", x, running_mean, running_var, gamma,
-                      beta, eps);
+    return by_running("instance_norm", "use_input_stats", x, running_mean,
+                      running_var, gamma, beta, eps);
   return by_own("instance_norm", x, dims_from(2, x), running_mean, running_var,
                 gamma, beta, momentum, eps);
 }

@@ -64,8 +64,8 @@ struct RunningNorm {
   DistTensor y, running_mean, running_var;
 };
 // Normalizes each channel over b and space. The mean and the variance are those
-// of x if `training` or no running ones [channels] are given, as in torch's
-// BatchNorm without track_running_stats; else the running ones.
+// of x if `training`, else the running ones [channels], without which it throws
+// Error. (torch's BatchNorm without track_running_stats has `training` set.)
 // Since b is global, its split does not affect the result: this is a
 // synchronized batch norm. In training, a running value r becomes
 // (1 - momentum) * r + momentum * (that of x), with the unbiased variance.

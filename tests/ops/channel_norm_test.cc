@@ -244,11 +244,22 @@ TEST(ChannelNorm, ErrorsSayWhatToWrite) {
               "[batch_norm] f32[6](R) has no channels; pass a tensor "
               "[b, channels, space...]");
     EXPECT_EQ(testing::error_of([&] { batch_norm(x, v, {}); }),
+              "[batch_norm] the running variance is not given; pass both, or "
+              "training = true for the statistics of the input");
+    EXPECT_EQ(testing::error_of([&] { batch_norm(x, {}, v); }),
+              "[batch_norm] the running mean is not given; pass both, or "
+              "training = true for the statistics of the input");
+    EXPECT_EQ(testing::error_of([&] { batch_norm(x); }),
               "[batch_norm] the running mean and variance are not given; pass "
-              "them, or have those of the input taken");
-    // Without running statistics, those of x are taken.
+              "both, or training = true for the statistics of the input");
+    EXPECT_EQ(
+        testing::error_of([&] { instance_norm(x, {}, {}, {}, {}, false); }),
+        "[instance_norm] the running mean and variance are not given; "
+        "pass both, or use_input_stats = true for the statistics of the "
+        "input");
     const DistTensor y = randn({4, 6}, rt.mesh());
-    EXPECT_TRUE(equal(batch_norm(y).y, batch_norm(y, v, v, {}, {}, true).y)
+    EXPECT_TRUE(equal(batch_norm(y, {}, {}, {}, {}, true).y,
+                      batch_norm(y, v, v, {}, {}, true).y)
                     .item<bool>());
     EXPECT_EQ(testing::error_of([&] { batch_norm(x, v, v, {}, {}, true); }),
               "[batch_norm] f32[1, 6](R) has no variance, because each mean is "
