@@ -15,7 +15,7 @@
 #include "dtensor/hooks.h"
 #include "dtensor/io/checkpoint.h"
 #include "dtensor/io/safetensors.h"
-#include "dtensor/nn/convolution.h"
+#include "dtensor/nn/more_layers.h"
 #include "dtensor/nn/nn.h"
 #include "dtensor/nn/soap.h"
 #include "dtensor/ops/assign.h"

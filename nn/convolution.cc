@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/nn/convolution.h"
 
 #include <fmt/ranges.h>
 
 #include <cmath>
 #include <utility>
 
+#include "dtensor/nn/more_layers.h"
 #include "dtensor/placement/error.h"
 
 namespace dtensor::nn {

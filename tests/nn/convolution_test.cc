@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/nn/convolution.h"
+#include "dtensor/nn/more_layers.h"
 
 #include <gtest/gtest.h>
 
