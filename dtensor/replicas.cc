@@ -9,11 +9,11 @@
 #include "dtensor/all_gather_bytes.h"
 #include "dtensor/all_or_none.h"
 #include "dtensor/comm/agreement.h"
-#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/io/checksum.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/visit.h"
 
 namespace dtensor {
 namespace {
@@ -76,8 +76,9 @@ void check_replicas(std::span<const NamedTensor> tensors) {
   std::vector<uint64_t> mine(tensors.size());
   all_or_none("check_replicas", asked, [&] {
     for (size_t i = 0; i < tensors.size(); ++i)
-      if (const Tensor& part = tensors[i].tensor.impl()->part(); part.defined())
-        mine[i] = checksum_of(part);
+      mine[i] = visit_part(tensors[i].tensor, [](const Tensor& part) {
+        return part.defined() ? checksum_of(part) : 0;
+      });
   });
   const std::vector<std::string> all = all_gather_bytes(
       "check_replicas", asked,

@@ -17,6 +17,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/visit.h"
 
 namespace dtensor::nn {
 namespace {
@@ -243,10 +244,20 @@ TrainingState load_checkpoint(const std::string& path, Module& model,
     state = training_state(*saved);
     random = random_state_of(*saved);
   });
-  std::vector<CheckpointRequest> requests;
-  for (size_t i = 0; i < own.size(); ++i)
-    requests.push_back({from[i], own[i].tensor.mesh(), own[i].tensor.layout()});
-  const std::vector<DistTensor> read = saved->read(requests);
+  // Pieces, so that state which belongs on the host can go there in between.
+  constexpr int64_t kPiece = 64 << 20;
+  std::vector<DistTensor> read;
+  for (size_t n = 0; n < own.size();) {
+    std::vector<CheckpointRequest> piece;
+    for (int64_t bytes = 0; n < own.size() && bytes < kPiece; ++n) {
+      piece.push_back({from[n], own[n].tensor.mesh(), own[n].tensor.layout()});
+      bytes += own[n].tensor.spec()->largest_part_bytes();
+    }
+    for (DistTensor& x : saved->read(piece)) {
+      if (is_away(own[read.size()].tensor)) x.local().storage()->offload();
+      read.push_back(std::move(x));
+    }
+  }
 
   // Every rank has read all of its data, so no file can fail from here on.
   for (size_t i = 0; i < parameters; ++i) assign(own[i].tensor, read[i]);

@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "dtensor/dist_tensor_impl.h"
 #include "dtensor/nn/optimizer.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
 #include "dtensor/redistribute.h"
 #include "dtensor/scopes.h"
+#include "dtensor/visit.h"
 
 namespace dtensor::nn {
 namespace {
@@ -69,9 +69,11 @@ void Optimizer::load_state(const std::vector<OptimizerState>& values) {
   if (RankContext::current().dry_run) return;
   size_t at = 0;
   const auto take = [&](const DistTensor& target) {
-    const Tensor& part = here[at++].impl()->part();
-    if (part.defined())
-      target.impl()->local.copy_from(converted(part, target.dtype()));
+    visit_part(here[at++], [&](const Tensor& part) {
+      if (part.defined())
+        target.impl()->local.copy_from(converted(part, target.dtype()));
+      return 0;
+    });
   };
   steps_ = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {

@@ -28,6 +28,7 @@
 #include "dtensor/placement/error.h"
 #include "dtensor/placement/hash.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/visit.h"
 
 namespace dtensor {
 
@@ -290,12 +291,14 @@ class Parts {
     const Coord& at = RankContext::current().coordinate(x.mesh());
     // One window, since a box is within one interval of each dimension.
     const Window w = windows(x.spec()->region(at), b.box)[0];
-    packed_ = view_of(x.local(), w.in_part, w.size).to_contiguous();
-    if (&packed_.device() == &cpu()) return packed_.ptr<char>();
-    host_.resize(static_cast<size_t>(b.bytes));
-    packed_.device().to_host(packed_.stream(), host_.data(), packed_.data(),
-                             b.bytes);
-    return host_.data();
+    return visit_part(x, [&](const Tensor& part) -> const char* {
+      packed_ = view_of(part, w.in_part, w.size).to_contiguous();
+      if (&packed_.device() == &cpu()) return packed_.ptr<char>();
+      host_.resize(static_cast<size_t>(b.bytes));
+      packed_.device().to_host(packed_.stream(), host_.data(), packed_.data(),
+                               b.bytes);
+      return host_.data();
+    });
   }
 
  private:

@@ -19,6 +19,7 @@
 #include "dtensor/ops/create.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/replicas.h"
 #include "dtensor/runtime.h"
 #include "tests/dtensor/device/late_device.h"
 #include "tests/nn/tiny_gpt.h"
@@ -263,6 +264,54 @@ TEST_P(OffloadTest, StateIsSavedAndLoaded) {
       });
     }
   for (const Values& end : ends) EXPECT_EQ(end, ends[0]);
+}
+
+struct Wide : Module {
+  explicit Wide(const Scope& at) : Module(at) {
+    for (int i = 0; i < 6; ++i)
+      add_parameter(std::to_string(i), {1024, 2048}, Init::normal(1));
+  }
+};
+
+// Nor does a GPU hold all of the state while it is saved, compared or loaded.
+TEST_P(OffloadTest, CheckpointsAreWrittenAndReadInPieces) {
+  const std::shared_ptr<Device> device = make_device(GetParam());
+  if (!device) GTEST_SKIP() << no_gpu();
+  const std::string folder =
+      ::testing::TempDir() + "/pieces_" + dtensor::name(GetParam());
+  std::filesystem::remove_all(folder);
+  RunOptions options;
+  options.device = [&](int64_t) -> Device& { return *device; };
+  run(options, [&](Runtime&) {
+    Wide model({.mesh = Mesh::parse("dp=1")});
+    constexpr int64_t kOne = 1024 * 2048 * 4;
+    AdamW adam(std::vector<ParameterGroup>{
+        {.parameters = model.named_parameters(), .offload_state = true}});
+    std::vector<DistTensor> grads;
+    for (const DistTensor& p : model.parameters()) grads.push_back(p.detach());
+    adam.step(grads, {.lr = 1e-3});
+    Allocator& here = *RankContext::current().allocator;
+    const auto more = [&](const std::function<void()>& fn) {
+      here.reset_peak();
+      const int64_t before = here.stats().current_bytes;
+      fn();
+      EXPECT_EQ(here.stats().current_bytes, before);
+      return here.stats().peak_bytes - before;
+    };
+    const Values want = adam.state()[3].value.full().to_doubles();
+    adam.load_state(adam.state());  // puts that one away again
+    std::vector<NamedTensor> state;
+    for (const OptimizerState& s : adam.state())
+      state.push_back({s.name, s.value});
+    EXPECT_LE(more([&] { check_replicas(state); }), kOne + 1024);
+    EXPECT_LE(more([&] { save_checkpoint(folder, model, adam, {}); }),
+              2 * kOne);
+    // All parameters at once, a piece of 64 MiB, and a state.
+    EXPECT_LE(
+        more([&] { load_checkpoint(*latest_checkpoint(folder), model, adam); }),
+        (6 + 9) * kOne);
+    EXPECT_EQ(adam.state()[3].value.full().to_doubles(), want);
+  });
 }
 
 // A graph's replays use the memory of its capture.
