@@ -75,7 +75,7 @@ class Node {
   bool offloads = false;
 
  protected:
-  // What each_saved() calls fn with for a saved tensor and its moved copies.
+  // Does what each_saved() does for one saved tensor, and its moved copies.
   static void each_of(const DistTensor&, const EachStorage& fn);
 
  private:

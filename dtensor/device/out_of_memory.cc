@@ -22,7 +22,8 @@ namespace {
 
 constexpr const char* kTry =
     "use a smaller batch, split the tensors over more ranks (--mesh), or, in "
-    "training, split the optimizer's state (ZeRO) or recompute activations";
+    "training, split the optimizer's state (ZeRO), or recompute or offload "
+    "activations";
 
 std::string of_rank() {
   const int64_t rank = running_rank();

@@ -141,7 +141,8 @@ TEST(AllocatorTest, TooMuch) {
             "[allocate] 4194304.0 TiB for 'matmul' cannot be allocated: 0 "
             "bytes are in use and 0 bytes were cached; use a smaller batch, "
             "split the tensors over more ranks (--mesh), or, in training, "
-            "split the optimizer's state (ZeRO) or recompute activations");
+            "split the optimizer's state (ZeRO), or recompute or offload "
+            "activations");
   EXPECT_EQ(a->stats().allocations, 0);
   void* p = a->allocate(64, kStream, "t");  // the allocator still works
   a->release(p, 64, kStream);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dtensor/nn/more_layers.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "dtensor/dtensor.h"
+#include "dtensor/nn/more_layers.h"
 #include "tests/nn/on_mesh.h"
 #include "tests/testing.h"
 

@@ -32,8 +32,8 @@ using testing::error_of;
 using Tensors = std::vector<DistTensor>;
 using Values = std::vector<std::vector<double>>;
 
-// What the last rank computed, and the memory that it took. (A dry run is that
-// of the last rank.)
+// The last rank's results, and the memory that it took. (A dry run is that of
+// the last rank.)
 struct Ran {
   Values values;
   MemoryUse memory;
