@@ -139,9 +139,11 @@ Groups equals(const char* op, const DistTensor& x) {
   const TopK s = sort(x, 1);
   const Groups sorted = begun_by(differs(s.values));
   // Moves them back to the order of x by another sort, so that they stay split.
+  // An index has at most 31 bits, and so has a group's number.
+  constexpr int64_t kLow = int64_t{1} << 32;
   const DistTensor back =
-      sort((s.indices * n + sorted.number) * 2 + sorted.first, 1).values;
-  return {remainder(floor_divide(back, 2), n), eq(remainder(back, 2), 1)};
+      sort(s.indices * kLow + sorted.number * 2 + sorted.first, 1).values;
+  return {bitwise_right_shift(back & (kLow - 1), 1), eq(back & 1, 1)};
 }
 
 // `all` are the columns() of x, and g [1, n] has their groups.
@@ -185,12 +187,14 @@ DistTensor nonzero(const DistTensor& x, std::optional<int64_t> dry_run_count) {
   if (x.ndim() == 0) return zeros({count, 0}, x.mesh(), {}, DType::kI64);
   // The indices in the flat tensor, and then those of each dimension.
   DistTensor at = placed(flat_index(p.at), p.at, count);
-  std::vector<DistTensor> index;
-  for (int d = x.ndim() - 1; d >= 0; --d) {
+  std::vector<DistTensor> index(static_cast<size_t>(x.ndim()));
+  for (int d = x.ndim() - 1; d > 0; --d) {
     const int64_t n = std::max<int64_t>(x.size(d), 1);
-    index.insert(index.begin(), remainder(at, n));
-    at = floor_divide(at, n);
+    const DistTensor rest = floor_divide(at, n);
+    index[static_cast<size_t>(d)] = at - rest * n;
+    at = rest;
   }
+  index[0] = at;
   return stack(index, 1);
 }
 

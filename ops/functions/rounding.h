@@ -80,7 +80,10 @@ struct FloorDivide {  // the largest whole number not above a / b
   template <class V>
   DT_HD static V value(const V& a, const V& b, const double*) {
     if constexpr (is_int<V>) {
-      return (a - Remainder::value(a, b, nullptr)) / b;
+      // q is one too large if there is a rest, and the signs differ.
+      const V q = a / b, r = a - q * b;
+      return select((r != V(0)) & (b != V(0)) & ((r < V(0)) != (b < V(0))),
+                    q - V(1), q);
     } else {
       // a - r is a multiple of b, so the quotient is whole, up to rounding. It
       // is one too large if a and b have different signs.
