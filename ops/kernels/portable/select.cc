@@ -71,17 +71,29 @@ struct First {
   }
 };
 
-// Sorts indices by their keys, digit by digit: a stable sort. Returns the one
-// of `from` and `to` that has the result.
 template <class Key>
-int64_t* sort_digits(int64_t n, const Key* keys, int64_t* from, int64_t* to) {
-  constexpr int kDigits = 256;
-  for (size_t shift = 0; shift < 8 * sizeof(Key); shift += 8) {
-    const auto digit = [&](int64_t at) { return keys[at] >> shift & 255; };
-    int64_t begin[kDigits + 1] = {};
-    for (int64_t i = 0; i < n; ++i) ++begin[digit(from[i]) + 1];
-    for (int d = 0; d < kDigits; ++d) begin[d + 1] += begin[d];
-    for (int64_t i = 0; i < n; ++i) to[begin[digit(from[i])]++] = from[i];
+struct Keyed {
+  Key key;
+  int64_t at;
+};
+
+// Sorts by the keys, digit by digit: a stable sort. Returns the one of `from`
+// and `to` that has the result.
+template <class Key>
+Keyed<Key>* sort_digits(int64_t n, Keyed<Key>* from, Keyed<Key>* to) {
+  constexpr size_t kDigits = 256;
+  int64_t begin[sizeof(Key)][kDigits] = {};
+  const auto digit = [](Key key, size_t d) {
+    return static_cast<size_t>(key >> 8 * d & 255);
+  };
+  for (int64_t i = 0; i < n; ++i)
+    for (size_t d = 0; d < sizeof(Key); ++d) ++begin[d][digit(from[i].key, d)];
+  for (size_t d = 0; d < sizeof(Key); ++d) {
+    if (begin[d][digit(from[0].key, d)] == n) continue;  // all are equal
+    int64_t next = 0;
+    for (int64_t& b : begin[d]) next += std::exchange(b, next);
+    for (int64_t i = 0; i < n; ++i)
+      to[begin[d][digit(from[i].key, d)]++] = from[i];
     std::swap(from, to);
   }
   return from;
@@ -99,7 +111,7 @@ void topk_by_index(Stream s, const TopK& a) {
   const S* from = static_cast<const S*>(a.x.data);
   auto* values = static_cast<S*>(a.values);
   int64_t* value_ids = a.value_ids;
-  Scratch order_scratch(s, 2 * n * static_cast<int64_t>(sizeof(int64_t)));
+  Scratch order_scratch(s, n * static_cast<int64_t>(sizeof(int64_t)));
   Scratch key_scratch(s, n * static_cast<int64_t>(sizeof(Key)));
   auto* keys = key_scratch.as<Key>();
   for (int64_t r = 0; r < a.x.rows; ++r, from += a.x.stride) {
@@ -134,7 +146,12 @@ void topk_by_index(Stream s, const TopK& a) {
       std::sort(order, order + count, before);
     } else {
       if (a.ids) std::sort(order, order + count, lower_id);
-      order = sort_digits(count, keys, order, order + n);
+      Scratch pairs(s, 2 * count * static_cast<int64_t>(sizeof(Keyed<Key>)));
+      auto* const unsorted = pairs.as<Keyed<Key>>();
+      for (int64_t i = 0; i < count; ++i)
+        unsorted[i] = {keys[order[i]], order[i]};
+      const auto* sorted = sort_digits(count, unsorted, unsorted + count);
+      for (int64_t j = 0; j < k; ++j) order[j] = sorted[j].at;
     }
     for (int64_t j = 0; j < k; ++j) {
       *values++ = from[order[j]];
