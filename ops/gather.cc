@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/by_index.h"
+#include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
 #include "dtensor/ops/functions/lists.h"
@@ -35,7 +37,7 @@ struct PutArgs {
   int64_t dim;
 };
 
-const Op& take_op();
+const Op& take_op(bool weighted = false);
 const Op& put_op();
 
 void check_indices(std::string_view op, DType t) {
@@ -111,34 +113,53 @@ std::vector<Sample> row_samples(bool put) {
 }
 
 // x "...n", indices "...k" -> "...k". If n is split, a rank contributes zeros
-// for the indices outside of its range.
+// for the indices outside of its range. `weighted`: x "...n", indices and
+// weights "t...k" -> the sum of weight * element over t.
 class Take : public RuleOp {
  public:
-  Take()
-      : RuleOp("gather", "...n,...k->...k | linear 0",
-               {.work = {.flops_per_point = 0, .looked_up = 1}}) {}
+  explicit Take(bool weighted)
+      : RuleOp(weighted ? "gather_weighted" : "gather",
+               weighted ? "...n,t...k,t...k->...k | linear 0; linear 2"
+                        : "...n,...k->...k | linear 0",
+               {.work = {.flops_per_point = weighted ? 2.0 : 0.0,
+                         .looked_up = 1}}),
+        weighted_(weighted) {}
 
   std::vector<DType> out_dtypes(std::span<const DType> in,
                                 const Attrs&) const override {
     check_indices(name(), in[1]);
+    if (weighted_) check_one_type(name(), std::array{in[0], in[2]});
     return {in[0]};
   }
-  std::vector<Sample> samples() const override { return row_samples(false); }
+  std::vector<Sample> samples() const override {
+    std::vector<Sample> list = row_samples(false);
+    for (Sample& s : list) {
+      s.attrs = TakeArgs{!weighted_, 1};
+      if (!weighted_) continue;
+      s.inputs[1].shape.insert(0, 3);
+      s.inputs.push_back({s.inputs[1].shape});
+    }
+    return list;
+  }
 
   void compute(Compute& c) const override {
     const TakeArgs& args = c.attrs.as<TakeArgs>();
     const Rows x(c.in[0]);
     const Tensor& out = c.out[0];
     // Rows that expand() repeated are stored once.
-    Tensor index = c.in[1];
+    Tensor index = c.in[1], weights = weighted_ ? c.in[2] : Tensor();
     int64_t share = 1;
-    for (int d = index.ndim() - 1; d-- > 0;) {
+    for (int d = index.ndim() - 1; d-- > (weighted_ ? 1 : 0);) {
+      const auto repeats = [d](const Tensor& t) { return t.strides()[d] == 0; };
       if (index.shape()[d] == 1) continue;
-      if (index.shape()[d] == 0 || index.strides()[d] != 0) break;
+      if (index.shape()[d] == 0 || !repeats(index)) break;
+      if (weighted_ && !repeats(weights)) break;
       share *= index.shape()[d];
       index = index.slice(d, 0, 1);
+      if (weighted_) weights = weights.slice(d, 0, 1);
     }
     index = index.to_contiguous();
+    if (weighted_) weights = weights.to_contiguous();
     const int64_t k = index.shape().back();
     with_check(c, args.checked, args.dim, [&](int64_t* ends) {
       const auto look_up = [&](Interval range, int64_t from, const Tensor& to) {
@@ -149,6 +170,8 @@ class Take : public RuleOp {
         c.run(kernels::TakeRows{.x = part,
                                 .k = k,
                                 .share = share,
+                                .taps = weighted_ ? index.shape()[0] : 1,
+                                .weights = weighted_ ? weights.data() : nullptr,
                                 .index = index.ptr<int64_t>(),
                                 .lo = range.lo,
                                 .hi = range.hi,
@@ -167,11 +190,26 @@ class Take : public RuleOp {
   }
 
   InputGradients gradient(const GradientCall& g) const override {
+    const DistTensor &dy = g.cotangents[0], &index = g.inputs[1];
+    if (weighted_) return of_weighted(g.inputs[0], index, g.inputs[2], dy);
     const Assignment a = exchanged(g);
-    return {put_in_rows(g.cotangents[0], g.inputs[1],
-                        g.inputs[0].shape().back(), &a),
-            {}};
+    return {put_in_rows(dy, index, g.inputs[0].shape().back(), &a), {}};
   }
+
+ private:
+  static InputGradients of_weighted(const DistTensor& x,
+                                    const DistTensor& index,
+                                    const DistTensor& weights,
+                                    const DistTensor& dy) {
+    std::vector<DistTensor> elements;
+    for (const DistTensor& tap : unbind(index, 0))
+      elements.push_back(take_in_rows(x, tap));
+    return {sum(put_in_rows(mul(dy, weights), index, x.size(-1)), {0}),
+            {},
+            mul(dy, stack(elements, 0))};
+  }
+
+  bool weighted_;
 };
 
 // dy "...k", indices "...k" -> "...n"
@@ -356,9 +394,9 @@ class Combine : public RuleOp {
   Kind kind_;
 };
 
-const Op& take_op() {
-  static const Take op;
-  return op;
+const Op& take_op(bool weighted) {
+  static const Take plain(false), sum(true);
+  return weighted ? sum : plain;
 }
 const Op& put_op() {
   static const Put op;
@@ -468,6 +506,10 @@ DistTensor added(const Indexed& i, const DistTensor& start,
 DistTensor take_in_rows(const DistTensor& x, const DistTensor& index,
                         const Assignment* a) {
   return taken(x, index, {false, 0}, a);
+}
+DistTensor take_weighted(const DistTensor& x, const DistTensor& index,
+                         const DistTensor& weights) {
+  return apply1(take_op(true), {x, index, weights}, TakeArgs{false, 0});
 }
 DistTensor put_in_rows(const DistTensor& dy, const DistTensor& index, int64_t n,
                        const Assignment* a) {
@@ -614,6 +656,7 @@ DistTensor scatter_reduce(const DistTensor& x, int dim, const DistTensor& index,
 
 static const OpFamily kFamily("gather", [] {
   return OpList{&take_op(),
+                &take_op(true),
                 &put_op(),
                 &op_of<LastPlace>(),
                 &combine_op(Kind::kSum),

@@ -14,6 +14,10 @@ namespace dtensor {
 // the assignment, if given, is one of that rule.
 DistTensor take_in_rows(const DistTensor& x, const DistTensor& index,
                         const Assignment* = nullptr);
+// Returns the sum of weights[t] * take_in_rows(x, index[t]) over t. The rule is
+// "...n,t...k,t...k->...k". Weights have x's type, which is a float type.
+DistTensor take_weighted(const DistTensor& x, const DistTensor& index,
+                         const DistTensor& weights);
 // The reverse of take_in_rows(): element i of the result [..., n] is the sum of
 // the elements of dy with index i.
 DistTensor put_in_rows(const DistTensor& dy, const DistTensor& index, int64_t n,

@@ -78,16 +78,19 @@ struct Neighbour {
 };
 
 // `p` is the position in the dimension, as a whole number. Neighbours outside
-// of x have the weight 0, and index -1, for which take_in_rows() gives 0: x may
-// have infinities.
-Neighbour neighbour(const DistTensor& p, const DistTensor& weight,
-                    int64_t size) {
+// of x have the weight 0, and an index of -`elements`, the number of all
+// elements, so that the index in all dimensions is negative too. There
+// take_weighted() reads 0: x may have infinities.
+Neighbour neighbour(const DistTensor& p, const DistTensor& weight, int64_t size,
+                    int64_t elements) {
   const DistTensor inside =
       logical_and(ge(p, 0), le(p, static_cast<double>(size - 1)));
-  return {cast(where(inside, p, -1), DType::kI64), where(inside, weight, 0)};
+  return {where(inside, cast(p, DType::kI64), -elements),
+          where(inside, weight, 0)};
 }
 
 std::vector<Neighbour> neighbours(const DistTensor& coordinate, int64_t size,
+                                  int64_t elements,
                                   const GridSampleOptions& o) {
   const auto n = static_cast<double>(size);
   const DistTensor p = o.align_corners ? (coordinate + 1) * ((n - 1) / 2)
@@ -95,12 +98,13 @@ std::vector<Neighbour> neighbours(const DistTensor& coordinate, int64_t size,
   if (o.mode == Interpolation::kNearest) {
     const DistTensor whole = round(within(p, size, o));
     // The grid has a gradient, of zeros.
-    return {neighbour(whole, whole * 0 + 1, size)};
+    return {neighbour(whole, whole * 0 + 1, size, elements)};
   }
   if (o.mode == Interpolation::kLinear) {
     const DistTensor in = within(p, size, o), low = floor(in).detach(),
                      t = in - low;
-    return {neighbour(low, 1 - t, size), neighbour(low + 1, t, size)};
+    return {neighbour(low, 1 - t, size, elements),
+            neighbour(low + 1, t, size, elements)};
   }
   // Padding moves the neighbours, not the position.
   const DistTensor low = floor(p).detach();
@@ -108,7 +112,7 @@ std::vector<Neighbour> neighbours(const DistTensor& coordinate, int64_t size,
   std::vector<Neighbour> all;
   for (int i = 0; i < 4; ++i)
     all.push_back(neighbour(within(low + (i - 1), size, o),
-                            weights[static_cast<size_t>(i)], size));
+                            weights[static_cast<size_t>(i)], size, elements));
   return all;
 }
 
@@ -193,23 +197,24 @@ DistTensor grid_sample(const DistTensor& x, const DistTensor& grid,
   std::vector<Neighbour> all;
   const DistTensor flat_grid = reshape(grid, {x.size(0), 1, points, space});
   for (int d = 0; d < space; ++d) {
-    const std::vector<Neighbour> here =
-        neighbours(select(flat_grid, 3, space - 1 - d), x.size(d + 2), o);
+    const std::vector<Neighbour> here = neighbours(
+        select(flat_grid, 3, space - 1 - d), x.size(d + 2), elements, o);
     std::vector<Neighbour> both;
     for (const Neighbour& a : all)
       for (const Neighbour& b : here)
-        both.push_back({where(logical_or(lt(a.index, 0), lt(b.index, 0)), -1,
-                              a.index * x.size(d + 2) + b.index),
-                        a.weight * b.weight});
+        both.push_back(
+            {a.index * x.size(d + 2) + b.index, a.weight * b.weight});
     all = d == 0 ? here : both;
   }
-  const DistTensor flat = reshape(x, {x.size(0), x.size(1), elements});
-  DistTensor y;
-  for (const Neighbour& n : all) {
-    const DistTensor index = expand(n.index, {-1, x.size(1), -1});
-    const DistTensor near = take_in_rows(flat, index);
-    y = y.defined() ? addcmul(y, near, n.weight) : near * n.weight;
-  }
+  std::vector<DistTensor> index, weights;
+  for (const Neighbour& n : all)
+    index.push_back(n.index), weights.push_back(n.weight);
+  const auto for_channels = [&](const std::vector<DistTensor>& list) {
+    return expand(stack(list, 0), {-1, -1, x.size(1), -1});
+  };
+  const DistTensor y =
+      take_weighted(reshape(x, {x.size(0), x.size(1), elements}),
+                    for_channels(index), for_channels(weights));
   return reshape(y, out);
 }
 

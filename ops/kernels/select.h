@@ -28,9 +28,14 @@ struct TopK {
 // out [rows, k] and index [rows / share, k] are contiguous. `ends`, if not
 // null, gets the largest index outside of [lo, hi) and ~ of the smallest, as in
 // CeRange. Takes all dtypes.
+//
+// With `weights` [taps, rows / share, k], `index` has the same shape, and out
+// is the sum of weight * element over the taps. x and the weights are of one
+// float type, and `ends` is null.
 struct TakeRows {
   Matrix x;
-  int64_t k = 0, share = 1;
+  int64_t k = 0, share = 1, taps = 1;
+  const void* weights = nullptr;
   const int64_t* index = nullptr;
   int64_t lo = 0, hi = 0;
   void* out = nullptr;

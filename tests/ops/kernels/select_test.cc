@@ -142,6 +142,44 @@ TEST(TakeRows, RowsThatShareAnIndex) {
   }
 }
 
+// Rows that share their indices, in numbers that fill registers and do not; few
+// and many indices for the elements of a row.
+TEST(TakeRows, SumsWithWeights) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (DType t : kFloats)
+    for (const int64_t share : {1, 3, 4, 21})
+      for (const int64_t k : {2, 40}) {
+        const int64_t sets = 2, taps = 3, n = 7, lo = 4, rows = sets * share;
+        Elements x = Elements::random(t, rows * (n + 1), -2, 2, 1);
+        for (int64_t r = 0; r < rows; ++r) x.set(r * (n + 1), kInf);
+        const Elements w = Elements::random(t, taps * sets * k, -2, 2, 2);
+        std::vector<int64_t> index;  // never the infinite element, 4
+        for (int64_t i = 0; i < taps * sets * k; ++i)
+          index.push_back(i * 5 % 13 == 4 ? -1 : i * 5 % 13);
+        std::vector<double> want;
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t j = 0; j < k; ++j) {
+            want.push_back(0);
+            for (int64_t tap = 0; tap < taps; ++tap) {
+              const int64_t i = (tap * sets + r / share) * k + j,
+                            at = index[static_cast<size_t>(i)] - lo;
+              if (at >= 0 && at < n) want.back() += w[i] * x[r * (n + 1) + at];
+            }
+          }
+        Elements out(t, rows * k, 9);
+        run(TakeRows{.x = matrix(x, rows, n, n + 1),
+                     .k = k,
+                     .share = share,
+                     .taps = taps,
+                     .weights = w.data(),
+                     .index = index.data(),
+                     .lo = lo,
+                     .hi = lo + n,
+                     .out = out.data()});
+        EXPECT_TRUE(near(out, want)) << name(t) << " " << share << " " << k;
+      }
+}
+
 TEST(PutRows, AddsWhatMeets) {
   for (DType t : kOrdered) {
     const Elements dy(t,
