@@ -5,6 +5,7 @@
 #include <bit>
 #include <vector>
 
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/gather_op.h"
@@ -61,6 +62,66 @@ DistTensor all_columns(const DistTensor& x, int64_t offset) {
   return expand(columns(x, offset), shape);
 }
 
+// `values` [..., m] in the columns of an n-column matrix that the diagonal
+// crosses, and zeros elsewhere.
+DistTensor in_columns(const DistTensor& values, int64_t offset, int64_t n) {
+  const DistTensor rows = unsqueeze(values, -1);
+  return put_in_rows(rows, all_columns(rows, offset), n);
+}
+
+struct DiagonalArgs {
+  static constexpr Fields kFields = {"offset"};
+  int64_t offset;
+};
+
+// The diagonal of matrices [..., m, n] that every rank has in full: a view.
+class Diagonal : public Op {
+ public:
+  Diagonal()
+      : Op("diagonal", {.work = {.flops_per_point = 0},
+                        .saved_inputs = 0,
+                        .allocates = false,
+                        .renames = true}) {}
+
+  BoundRule bind(const std::vector<Shape>& shapes,
+                 const Attrs& attrs) const override {
+    return BoundRule(Rule("...m!n!->...d! | linear 0; up 0"), shapes, name(),
+                     {{'d', crossed(shapes[0], attrs).count}});
+  }
+  std::vector<Sample> samples() const override {
+    return {{{{{3, 5}}}, DiagonalArgs{-1}, true},
+            {{{{2, 5, 3}}}, DiagonalArgs{1}, true}};
+  }
+
+  void compute(Compute& c) const override {
+    const Tensor& x = c.in[0];
+    const Crossed rows = crossed(x.shape(), c.attrs);
+    Shape shape = x.shape(), strides = x.strides();
+    const int64_t column = strides.back(), row = strides[x.ndim() - 2];
+    shape.pop_back(), strides.pop_back();
+    shape.back() = rows.count, strides.back() = row + column;
+    c.out[0] = x.as_strided(
+        shape, strides,
+        numel(shape) == 0
+            ? 0
+            : rows.first * row + (rows.first + rows.offset) * column);
+  }
+
+  InputGradients gradient(const GradientCall& g) const override {
+    const Shape& x = g.decision->in[0]->shape();
+    const int64_t m = x[x.size() - 2];
+    const Crossed rows = crossed(x, g.attrs);
+    return {in_columns(
+        pad(g.cotangents[0], {rows.first, m - rows.first - rows.count}),
+        rows.offset, x.back())};
+  }
+
+ private:
+  static Crossed crossed(const Shape& x, const Attrs& attrs) {
+    return {x[x.size() - 2], x.back(), attrs.as<DiagonalArgs>().offset};
+  }
+};
+
 // The number of mesh axes that split dimension d, over all tensors.
 int splits(TensorList list, int d) {
   int count = 0;
@@ -71,10 +132,16 @@ int splits(TensorList list, int d) {
 
 }  // namespace
 
+static const OpFamily kFamily("diagonal",
+                              [] { return OpList{&op_of<Diagonal>()}; });
+
 DistTensor diagonal(const DistTensor& x, int64_t offset, int dim1, int dim2) {
   check_defined("diagonal", x);
   const DistTensor y = Sides("diagonal", x.ndim(), dim1, dim2).last(x);
   const Crossed rows(y.size(-2), y.size(-1), offset);
+  const Spec& spec = *y.use_spec();
+  if (spec.dim(y.ndim() - 2).whole() && spec.dim(y.ndim() - 1).whole())
+    return apply1(op_of<Diagonal>(), y, DiagonalArgs{rows.offset});
   // take_in_rows() gives zeros for columns that do not exist. Slicing its
   // result, and not x, avoids a copy of x.
   const DistTensor all =
@@ -91,11 +158,9 @@ DistTensor diag_embed(const DistTensor& x, int64_t offset, int dim1, int dim2) {
   if (x.dtype() == DType::kBool)  // put_in_rows() has no bools
     return cast(diag_embed(cast(x, DType::kI32), offset, dim1, dim2),
                 DType::kBool);
-  const DistTensor rows = unsqueeze(
-      pad(x, {std::max<int64_t>(0, -offset), std::max<int64_t>(0, offset)}),
-      -1);
-  return sides.back(
-      put_in_rows(rows, all_columns(rows, offset), rows.size(-2)));
+  const DistTensor rows =
+      pad(x, {std::max<int64_t>(0, -offset), std::max<int64_t>(0, offset)});
+  return sides.back(in_columns(rows, offset, rows.size(-1)));
 }
 
 DistTensor diag(const DistTensor& x, int64_t offset) {
