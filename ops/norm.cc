@@ -2,6 +2,7 @@
 #include "dtensor/ops/norm.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/contraction.h"
@@ -46,22 +47,31 @@ Shape batch_of(Shape x) {
   return x;
 }
 
+// The gradients that a backward pass returns: all as floats, dgamma and dbeta
+// as exact sums, or only dx.
+enum class Returns { kAll, kExact, kInput };
+
 // x, gamma, [mean], rstd, dy, [more] -> dx, dgamma, [dbeta]. `more` is the
 // cotangent of x from its other uses, which is added to dx.
 class NormBackward : public RuleOp {
  public:
-  NormBackward(bool layer, bool more, bool exact)
-      : RuleOp(std::string(layer ? "layer_norm" : "rms_norm") +
-                   (more ? "_backward_add" : "_backward"),
-               more    ? layer ? "...n~,n,...,...,...n,...n->...n,n,n | "
-                                 "linear 4,5"
-                               : "...n~,n,...,...n,...n->...n,n | linear 3,4"
-               : layer ? "...n~,n,...,...,...n->...n,n,n | linear 4"
-                       : "...n~,n,...,...n->...n,n | linear 3",
+  NormBackward(bool layer, bool more, Returns returns)
+      : RuleOp(std::string(layer ? "layer_norm" : "rms_norm") + "_backward" +
+                   (more ? "_add" : "") +
+                   (returns == Returns::kInput ? "_input" : ""),
+               std::string("...n~,n,...") + (layer ? ",..." : "") + ",...n" +
+                   (more ? ",...n" : "") + "->...n" +
+                   (returns == Returns::kInput ? ""
+                    : layer                    ? ",n,n"
+                                               : ",n") +
+                   " | linear " + (layer ? "4" : "3") +
+                   (!more   ? ""
+                    : layer ? ",5"
+                            : ",4"),
                {.differentiable = false, .sums = OpFacts::Sums::kInside}),
         layer_(layer),
         more_(more),
-        exact_(exact) {}
+        returns_(returns) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs& attrs) const override {
@@ -75,9 +85,11 @@ class NormBackward : public RuleOp {
     std::vector<DType> types(in.begin(), in.end());
     std::fill(&types[2], &types[dy()], in[0]);  // leaves out the statistics
     check_one_type(name(), types);
-    std::vector<DType> out(layer_ ? 3 : 2,
-                           exact_ ? DType::kExact : kernels::stat_of(in[0]));
-    out[0] = in[0];
+    std::vector<DType> out{in[0]};
+    if (returns_ != Returns::kInput)
+      out.resize(layer_ ? 3 : 2, returns_ == Returns::kExact
+                                     ? DType::kExact
+                                     : kernels::stat_of(in[0]));
     return out;
   }
   std::vector<Sample> samples() const override {
@@ -108,12 +120,14 @@ class NormBackward : public RuleOp {
     a.by_leaves = c.context.reproducible;
     if (more_) a.dsum = more;
     void* const dx = c.out[0].mutable_data();
-    const kernels::NormBackward whole{
-        .of = a,
-        .exact = exact_,
-        .dx = axes ? nullptr : dx,
-        .dgamma = c.out[1].mutable_data(),
-        .dbeta = layer_ ? c.out[2].mutable_data() : nullptr};
+    const auto parameter = [&](size_t i) {
+      return i < c.out.size() ? c.out[i].mutable_data() : nullptr;
+    };
+    const kernels::NormBackward whole{.of = a,
+                                      .exact = returns_ == Returns::kExact,
+                                      .dx = axes ? nullptr : dx,
+                                      .dgamma = parameter(1),
+                                      .dbeta = parameter(2)};
     if (!axes) return c.run(whole);
     // Two sums over whole rows (one for RMS norm), in one message.
     Tensor sums =
@@ -124,7 +138,7 @@ class NormBackward : public RuleOp {
         kernels::NormBackwardSums{.of = a, .s1 = s1, .s2 = s2.mutable_data()});
     c.reduce_rows(sums, 'n', ReduceOp::kSum, layer_ ? 2 : 1);
     const double inv_n = 1.0 / static_cast<double>(c.global_size('n'));
-    c.run(whole);
+    if (whole.dgamma) c.run(whole);
     c.run(kernels::NormBackwardApply{
         .of = a, .s1 = s1, .s2 = s2.data(), .inv_n = inv_n, .dx = dx});
   }
@@ -132,15 +146,18 @@ class NormBackward : public RuleOp {
  private:
   size_t dy() const { return layer_ ? 4 : 3; }  // its index in the inputs
 
-  bool layer_, more_, exact_;
+  bool layer_, more_;
+  Returns returns_;
 };
 
-const Op& backward_op(bool layer, bool more, bool exact = false) {
+const Op& backward_op(bool layer, bool more, Returns returns) {
+  using enum Returns;
   static const NormBackward ops[] = {
-      {false, false, false}, {false, true, false}, {true, false, false},
-      {true, true, false},   {false, false, true}, {false, true, true},
-      {true, false, true},   {true, true, true}};
-  return ops[4 * exact + 2 * layer + more];
+      {false, false, kAll},  {false, true, kAll},    {true, false, kAll},
+      {true, true, kAll},    {false, false, kExact}, {false, true, kExact},
+      {true, false, kExact}, {true, true, kExact},   {false, false, kInput},
+      {false, true, kInput}, {true, false, kInput},  {true, true, kInput}};
+  return ops[4 * static_cast<size_t>(returns) + 2 * layer + more];
 }
 
 std::string name_of(bool layer, Of of) {
@@ -276,9 +293,14 @@ class Norm : public RuleOp {
       in.push_back(dy);
       if (more.defined()) in.push_back(more);
       const Assignment a = inherited(c);
+      const bool only_x = std::none_of(c.needed.begin() + gamma(),
+                                       c.needed.end(), std::identity());
+      const Returns returns = only_x                    ? Returns::kInput
+                              : reproducible(x.dtype()) ? Returns::kExact
+                                                        : Returns::kAll;
       back =
-          apply(backward_op(layer_, more.defined(), has_exact_sums(x.dtype())),
-                in, c.attrs, &a);
+          apply(backward_op(layer_, more.defined(), returns), in, c.attrs, &a);
+      back.resize(layer_ ? 3 : 2);
     }
     for (DistTensor& d : back)
       if (d.defined() && is_float(d.dtype()) && d.dtype() != x.dtype())
@@ -403,7 +425,9 @@ static const OpFamily kFamily("norm", [] {
   for (Of of : {Of::kInput, Of::kThrough, Of::kSum})
     for (bool layer : {true, false}) ops.push_back(&forward_op(layer, of));
   for (bool more : {false, true})
-    for (bool layer : {true, false}) ops.push_back(&backward_op(layer, more));
+    for (bool layer : {true, false})
+      for (Returns returns : {Returns::kAll, Returns::kInput})
+        ops.push_back(&backward_op(layer, more, returns));
   return ops;
 });
 

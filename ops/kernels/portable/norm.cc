@@ -131,7 +131,15 @@ DT_HD Two<C> sums_of(Row& row, const Typed<S>& t, int64_t r,
   const C m = t.mean_of(r), s = t.rstd[r];
   row.by_leaves(t.by_leaves);
   Two<W> sums{};
-  if (t.mean || dbeta)
+  if (t.mean && !dgamma && !dbeta)
+    sums = row.sum(
+        t.n,
+        [&](auto d, auto v, auto g) {
+          const auto dg = d * g;
+          return Two<decltype(d)>{dg, dg * (v - m)};
+        },
+        dy, x, t.gamma);
+  else if (t.mean || dbeta)
     sums = row.update_sum(
         t.n,
         [&](auto& gamma, auto& beta, const auto& d, const auto& v,
