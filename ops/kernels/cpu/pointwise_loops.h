@@ -46,14 +46,19 @@ template <int operands, class T, class F>
 inline void registers(const Span& s, const void* const* in, void* const* out,
                       F f) {
   using V = Vec<T>;
-  const int64_t n = s.n;
-  T same[operands][V::n];  // a register of the element that a row repeats
+  // Copies, because GCC assumes that a store of a result may change `s`.
+  const int64_t n = s.n, count = s.rows;
+  V same[operands];  // a register of the element that a row repeats
   const T* x[3] = {};
-  int64_t mask[3] = {}, i = 0;
-  for (int a = 0; a < operands; ++a) mask[a] = -s.step[a];
+  int64_t row[3] = {}, i = 0;
+  bool repeats[3] = {};
+  for (int a = 0; a < operands; ++a) {
+    x[a] = static_cast<const T*>(in[a]);
+    row[a] = s.row[a];
+    repeats[a] = s.step[a] == 0;
+  }
   const auto at = [&](auto get) {
-    // A mask, because GCC would keep pointers that move on in memory.
-    const auto of = [&](int a) { return get(x[a] + (i & mask[a])); };
+    const auto of = [&](int a) { return repeats[a] ? same[a] : get(x[a] + i); };
     if constexpr (operands == 1) return f(of(0));
     if constexpr (operands == 2) return f(of(0), of(1));
     if constexpr (operands == 3) return f(of(0), of(1), of(2));
@@ -68,13 +73,9 @@ inline void registers(const Span& s, const void* const* in, void* const* out,
       set(static_cast<T*>(out[1]) + begin + i, result[1]);
     }
   };
-  for (int64_t r = 0; r < s.rows; ++r, begin += n) {
-    for (int a = 0; a < operands; ++a) {
-      x[a] = static_cast<const T*>(in[a]) + r * s.row[a];
-      if (mask[a] != 0) continue;
-      store(same[a], V(*x[a]));
-      x[a] = same[a];
-    }
+  for (int64_t r = 0; r < count; ++r, begin += n) {
+    for (int a = 0; a < operands; ++a)
+      if (repeats[a]) same[a] = V(*x[a]);
     for (i = 0; i + V::n <= n; i += V::n)
       put(at([](const T* p) { return load(p); }),
           [](T* to, V v) { store(to, v); });
@@ -83,6 +84,7 @@ inline void registers(const Span& s, const void* const* in, void* const* out,
     if (const int64_t m = n - i)
       put(at([&](const T* p) { return load_n(p, m, T(1)); }),
           [&](T* to, V v) { store_n(to, v, m); });
+    for (int a = 0; a < operands; ++a) x[a] += row[a];
   }
 }
 
