@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "dtensor/ops/kernels/linalg.h"
@@ -26,25 +27,38 @@ namespace {
 template <class T>
 using Columns = Eigen::Matrix<T, -1, -1>;
 
+// Calls f(i, j) for all elements, in an order in which neither rows nor columns
+// are read a cache line for each element.
+template <class F>
+void each_element(int64_t m, int64_t n, F&& f) {
+  constexpr int64_t kLine = 16;
+  for (int64_t i0 = 0; i0 < m; i0 += kLine)
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = i0; i < std::min(m, i0 + kLine); ++i) f(i, j);
+}
 template <class From, class To>
 void store(const Columns<From>& from, To* to) {
   const int64_t m = from.rows(), n = from.cols();
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j)
-      to[i * n + j] = static_cast<To>(from.data()[j * m + i]);
+  each_element(m, n, [&](int64_t i, int64_t j) {
+    to[i * n + j] = static_cast<To>(from.data()[j * m + i]);
+  });
 }
 template <class From, class To>
 void load(const From* from, Columns<To>& to) {
   const int64_t m = to.rows(), n = to.cols();
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j)
-      to.data()[j * m + i] = static_cast<To>(from[i * n + j]);
+  each_element(m, n, [&](int64_t i, int64_t j) {
+    to.data()[j * m + i] = static_cast<To>(from[i * n + j]);
+  });
 }
 
 template <class T>
 T largest(int64_t n, const T* x) {
   portable::Row row(nullptr);
   return largest_of(row, n, x);
+}
+template <class T>
+T sign_of_column(const Columns<T>& x, int64_t j) {
+  return sign_of(x.rows(), &x(0, j), largest(x.rows(), &x(0, j)));
 }
 template <class T>
 void fill_nan(int64_t n, T* x) {
@@ -101,7 +115,7 @@ void run_all(const Eigh& a) {
         made.compute(own).info() == Eigen::Success) {
       std::copy_n(made.eigenvalues().data(), n, values);
       own = made.eigenvectors();
-      for (int64_t j = 0; j < n; ++j) own.col(j) *= sign_of(n, &own(0, j));
+      for (int64_t j = 0; j < n; ++j) own.col(j) *= sign_of_column(own, j);
       store(own, vectors);
     } else {
       fill_nan(n, values);
@@ -110,20 +124,48 @@ void run_all(const Eigh& a) {
   }
 }
 
-// The eigenvectors of x^T x, those of the largest eigenvalues first.
+// An object that a thread keeps for its next matrices of the same size: fresh
+// memory for them would cost a sixth of the time.
+template <class T>
+T& kept(int64_t m, int64_t n) {
+  static thread_local std::optional<T> last;
+  if (!last || last->m != m || last->n != n) last.emplace(m, n);
+  return *last;
+}
+
+// The eigenvectors of x^T x, those of the largest eigenvalues first. Those of
+// the tridiagonal matrix come first, because Eigen's reflections are blocked if
+// they are applied to a matrix, but not if they make one.
 class RightVectors {
  public:
-  explicit RightVectors(int64_t n) : square_(n, n), eigen_(n) {}
+  explicit RightVectors(int64_t n) : square_(n, n), line_(n), eigen_(n) {}
   bool find(const Columns<double>& x, Columns<double>& v) {
-    square_.noalias() = x.transpose() * x;
-    if (eigen_.compute(square_).info() != Eigen::Success) return false;
+    square_.setZero();
+    square_.selfadjointView<Eigen::Lower>().rankUpdate(x.transpose());
+    line_.compute(square_);
+    if (eigen_
+            .computeFromTridiagonal(line_.diagonal(), line_.subDiagonal(),
+                                    Eigen::ComputeEigenvectors)
+            .info() != Eigen::Success)
+      return false;
     v = eigen_.eigenvectors().rowwise().reverse();
+    v.applyOnTheLeft(line_.matrixQ());
     return true;
   }
 
  private:
   Columns<double> square_;
+  Eigen::Tridiagonalization<Columns<double>> line_;
   Eigen::SelfAdjointEigenSolver<Columns<double>> eigen_;
+};
+
+struct SvdF32 {
+  SvdF32(int64_t m_, int64_t n_)
+      : m(m_), n(n_), x(m, n), v(n, n), turned(m, n), eigen(n), qr(m, n) {}
+  int64_t m, n;
+  Columns<double> x, v, turned;
+  RightVectors eigen;
+  Eigen::HouseholderQR<Columns<double>> qr;
 };
 
 }  // namespace
@@ -150,11 +192,9 @@ void cpu::svd_f32(const Svd& a) {
   const auto* x = static_cast<const float*>(a.x);
   auto *s = static_cast<float*>(a.s), *u = static_cast<float*>(a.u),
        *v = static_cast<float*>(a.v);
-  using Matrix = Columns<double>;
-  Matrix own(m, n), right(n, n);
-  RightVectors eigen(n);
-  Eigen::HouseholderQR<Matrix> made(m, n);
-  std::vector<double> size(static_cast<size_t>(n));
+  auto& [rows, columns, own, right, turned, eigen, made] = kept<SvdF32>(m, n);
+  std::vector<double> size(static_cast<size_t>(n)), of_u(size), of_v(size);
+  std::vector<int64_t> to(size.size());
   for (int64_t at = 0; at < a.count;
        ++at, x += m * n, s += n, u += m * n, v += n * n) {
     bool good = is_finite(largest(m * n, x));
@@ -168,20 +208,26 @@ void cpu::svd_f32(const Svd& a) {
       fill_nan(n * n, v);
       continue;
     }
-    made.compute(own * right);
-    own = made.householderQ() * Matrix::Identity(m, n);
-    for (int64_t j = 0; j < n; ++j)
-      size[static_cast<size_t>(j)] = std::abs(made.matrixQR()(j, j));
-    for (int64_t j = 0; j < n; ++j) {
-      const int64_t to = place_in_order(size.data(), n, 1, j, true);
-      const double of_v = sign_of(n, &right(0, j)),
-                   of_u = made.matrixQR()(j, j) < 0 ? -of_v : of_v;
-      s[to] = static_cast<float>(size[static_cast<size_t>(j)]);
-      for (int64_t i = 0; i < m; ++i)
-        u[i * n + to] = static_cast<float>(of_u * own(i, j));
-      for (int64_t i = 0; i < n; ++i)
-        v[i * n + to] = static_cast<float>(of_v * right(i, j));
+    turned.noalias() = own * right;
+    made.compute(turned);
+    own = made.householderQ() * Columns<double>::Identity(m, n);
+    for (size_t j = 0; j < size.size(); ++j)
+      size[j] = std::abs(made.matrixQR().diagonal()[j]);
+    for (size_t j = 0; j < size.size(); ++j) {
+      to[j] = place_in_order(size.data(), n, 1, static_cast<int64_t>(j), true);
+      of_v[j] = sign_of_column(right, j);
+      of_u[j] = made.matrixQR().diagonal()[j] < 0 ? -of_v[j] : of_v[j];
+      s[to[j]] = static_cast<float>(size[j]);
     }
+    const auto store_in_order = [&](const Columns<double>& from,
+                                    const std::vector<double>& sign, float* y) {
+      each_element(from.rows(), n, [&](int64_t i, int64_t j) {
+        const auto c = static_cast<size_t>(j);
+        y[i * n + to[c]] = static_cast<float>(sign[c] * from(i, j));
+      });
+    };
+    store_in_order(own, of_u, u);
+    store_in_order(right, of_v, v);
   }
 }
 
@@ -218,7 +264,7 @@ void cpu::svd_f64(Stream stream, const Svd& a,
     load(v, turn);
     turn = right * turn;
     for (int64_t j = 0; j < n; ++j) {
-      const double sign = sign_of(n, &turn(0, j));
+      const double sign = sign_of_column(turn, j);
       turn.col(j) *= sign;
       for (int64_t i = 0; i < m; ++i) u[i * n + j] *= sign;
     }

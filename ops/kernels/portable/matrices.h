@@ -73,13 +73,17 @@ DT_HD T scale_for(T largest) {
 // of at least 9/10 of the largest is positive. Then types and devices agree,
 // where exactly the largest one may depend on rounding.
 template <class T>
+DT_HD T sign_of(int64_t n, const T* x, T largest) {
+  for (int64_t i = 0; i < n; ++i)
+    if (fn::abs(x[i]) >= largest * T(0.9)) return x[i] < 0 ? T(-1) : T(1);
+  return T(1);
+}
+template <class T>
 DT_HD T sign_of(int64_t n, const T* x) {
   T largest = 0;
   for (int64_t i = 0; i < n; ++i)
     largest = fn::abs(x[i]) > largest ? fn::abs(x[i]) : largest;
-  for (int64_t i = 0; i < n; ++i)
-    if (fn::abs(x[i]) >= largest * T(0.9)) return x[i] < 0 ? T(-1) : T(1);
-  return T(1);
+  return sign_of(n, x, largest);
 }
 
 // The scalar product of two rows, in f64.
