@@ -10,6 +10,7 @@
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/kernels/pad.h"
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/vectors.h"
@@ -66,14 +67,6 @@ struct BorderArgs {
   }
 };
 
-// A view of t whose dimension d goes backwards.
-Tensor backwards(const Tensor& t, int d) {
-  Shape strides = t.strides();
-  const int64_t offset = (t.shape()[d] - 1) * strides[d];
-  strides[d] = -strides[d];
-  return t.as_strided(t.shape(), strides, offset);
-}
-
 // pad() of dimensions that every rank has in full: x "ab" -> "no", or with only
 // the last dimension padded, "ab" -> "ao". Each element is written once.
 class Border : public Op {
@@ -109,40 +102,24 @@ class Border : public Op {
     return list;
   }
 
-  // Fills the borders of each dimension from elements that are there already,
-  // from the last dimension on.
   void compute(Compute& c) const override {
     const auto& a = c.attrs.as<BorderArgs>();
     const auto mode = static_cast<PadMode>(a.mode);
-    const Shape& x = c.in[0].shape();
-    // `out` without the borders of the first `count` dimensions.
-    const auto within = [&](int count) {
-      Tensor t = c.out[0];
-      for (int d = 0; d < count; ++d) {
-        const int64_t lo = a.of(d, x.size()).first;
-        t = t.slice(d, lo, lo + x[d]);
-      }
-      return t;
-    };
-    within(x.size()).copy_from(c.in[0]);
-    for (int d = x.size(); d-- > 0;) {
-      const Tensor t = within(d);
-      const auto [lo, hi] = a.of(d, x.size());
-      const int64_t end = lo + x[d];
-      const auto fill = [&](int64_t at, int64_t count, int64_t reflected,
-                            int64_t edge, int64_t around) {
-        if (count == 0) return;
-        const Tensor to = t.slice(d, at, at + count);
-        if (mode == PadMode::kReplicate)
-          to.copy_from(t.slice(d, edge, edge + 1).expand(to.shape()));
-        else if (mode == PadMode::kCircular)
-          to.copy_from(t.slice(d, around, around + count));
-        else
-          to.copy_from(backwards(t.slice(d, reflected, reflected + count), d));
-      };
-      fill(0, lo, lo + 1, lo, end - lo);
-      fill(end, hi, end - 1 - hi, end - 1, lo);
-    }
+    const Tensor& x = c.in[0];
+    Shape before;
+    for (int d = 0; d < x.ndim(); ++d)
+      before.push_back(a.of(d, x.ndim()).first);
+    c.run(kernels::PadEdges{
+        .type = x.dtype(),
+        .edge = mode == PadMode::kReflect     ? kernels::Edge::kMirrored
+                : mode == PadMode::kReplicate ? kernels::Edge::kNearest
+                                              : kernels::Edge::kAround,
+        .in = x.shape(),
+        .strides = x.strides(),
+        .before = before,
+        .out = c.out[0].shape(),
+        .x = x.data(),
+        .y = c.out[0].mutable_data()});
   }
 
   // Adds the cotangents of the borders to those of the elements in them, from

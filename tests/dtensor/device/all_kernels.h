@@ -11,6 +11,7 @@
 #include "dtensor/ops/kernels/linalg.h"
 #include "dtensor/ops/kernels/norm.h"
 #include "dtensor/ops/kernels/optim.h"
+#include "dtensor/ops/kernels/pad.h"
 #include "dtensor/ops/kernels/paged_attention.h"
 #include "dtensor/ops/kernels/pointwise.h"
 #include "dtensor/ops/kernels/pool.h"
@@ -30,6 +31,7 @@
   X(Unfold)                \
   X(Fold)                  \
   X(Resample)              \
+  X(PadEdges)              \
   X(Gemm)                  \
   X(FinishGemm)            \
   X(Int8Linear)            \

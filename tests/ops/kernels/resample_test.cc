@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares weighted sums of neighbours with plain loops.
+// Compares weighted sums of neighbours, and borders, with plain loops.
 #include "dtensor/ops/kernels/resample.h"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
+#include "dtensor/ops/kernels/pad.h"
 #include "tests/ops/kernels/testing.h"
 
 namespace dtensor::kernels {
@@ -59,6 +61,38 @@ TEST(ResampleKernels, DoesNotReadAnElementOfWeightZero) {
                .x = x.data(),
                .y = y.data()});
   EXPECT_EQ(y[0], 10);
+}
+
+// x [3, 4, 5] with 2 and 1, no, and 3 and 4 further elements.
+TEST(PadKernels, AgainstLoops) {
+  const Shape in{3, 4, 5}, before{2, 0, 3}, out{6, 4, 12};
+  const auto source = [](Edge edge, int64_t i, int64_t n) {
+    if (edge == Edge::kNearest) return std::clamp<int64_t>(i, 0, n - 1);
+    if (edge == Edge::kAround) return (i + n) % n;
+    return i < 0 ? -i : i < n ? i : 2 * n - 2 - i;
+  };
+  for (const DType t : kAll)
+    for (const Edge edge : {Edge::kMirrored, Edge::kNearest, Edge::kAround})
+      for (const Shape& strides : {Shape{20, 5, 1}, Shape{1, 15, 3}}) {
+        const Elements x = Elements::random(t, 60, -2, 3, 1);
+        Elements y(t, numel(out), 1);
+        std::vector<double> want;
+        for (int64_t i = 0; i < out[0]; ++i)
+          for (int64_t j = 0; j < out[1]; ++j)
+            for (int64_t k = 0; k < out[2]; ++k)
+              want.push_back(
+                  x[source(edge, i - 2, 3) * strides[0] + j * strides[1] +
+                    source(edge, k - 3, 5) * strides[2]]);
+        run(PadEdges{.type = t,
+                     .edge = edge,
+                     .in = in,
+                     .strides = strides,
+                     .before = before,
+                     .out = out,
+                     .x = x.data(),
+                     .y = y.data()});
+        EXPECT_EQ(y.doubles(), want) << name(t) << " " << int(edge);
+      }
 }
 
 }  // namespace
