@@ -220,6 +220,11 @@ void add_data(Cases& c) {
                      dy = in.x(y.shape());
     return [=] { grad(y, {x}, {.cotangent = dy}); };
   };
+  c["einsum bchw,bchw->bc"] = two(
+      [](const DistTensor& x, const DistTensor& y) {
+        return einsum("bchw,bchw->bc", {x, y});
+      },
+      {8, 32, 64, 64}, {8, 32, 64, 64});
   c["matmul"] =
       two([](const DistTensor& x, const DistTensor& y) { return matmul(x, y); },
           {512, 512}, {512, 512});

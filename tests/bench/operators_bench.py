@@ -172,6 +172,9 @@ def torch_cases():
             gradient(lambda w, t: F.embedding(t, w), lambda: x((8192, 256)),
                      lambda: ids((4096,), 8192)),
         "matmul": two(torch.matmul, (512, 512), (512, 512)),
+        "einsum bchw,bchw->bc":
+            two(lambda a, b: torch.einsum("bchw,bchw->bc", a, b),
+                (8, 32, 64, 64), (8, 32, 64, 64)),
         "randn": lambda: lambda: torch.randn(BIG),
         "rand": lambda: lambda: torch.rand(BIG),
     })

@@ -25,10 +25,10 @@ namespace {
 
 // Whether few_rows() takes these operands and is faster than the libraries. It
 // reads the transpose of b, [n, k], once from memory. The library is faster for
-// up to three rows of floats while that matrix stays in the cache, and for more
-// than eight rows if sums are short: few_rows() ends each sum with additions
-// across a register. bf16 has a lower limit of rows: oneDNN takes half as long
-// for it as for floats.
+// up to three rows of floats and several columns while that matrix stays in the
+// cache, and for more than eight rows if sums are short: few_rows() ends each
+// sum with additions across a register. bf16 has a lower limit of rows: oneDNN
+// takes half as long for it as for floats.
 template <class T, class TC>
 bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
             Mat<TC> c, bool accumulate) {
@@ -36,8 +36,8 @@ bool is_few(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
   const bool wide = sizeof(TC) == sizeof(float);  // else c gets rounded floats
   const int64_t most = k < 256 ? 8 : std::is_same_v<T, bf16> ? 12 : 32;
   return m <= most && a.col == 1 && b.row == 1 &&
-         !(wide && (accumulate || c.col != 1)) &&
-         (sizeof(T) < sizeof(float) || m >= 4 ||
+         !(wide && (accumulate || (c.col != 1 && n > 1))) &&
+         (sizeof(T) < sizeof(float) || m >= 4 || n == 1 ||
           n * k * int64_t{sizeof(T)} >= kCached);
 }
 // Up to this m * n * k, a library call costs more than the product itself.
