@@ -61,13 +61,17 @@ struct Along {
 // x "...n", ranks "...k" -> the indices "...k" of the elements that have these
 // ranks, from 0 on, in the order of sort(). It is a radix selection: in each
 // round, the ranks that split a row add up 256 counts (kernels::SelectRound).
-// These have no price: ids_at() compares their bytes with those of a sort.
-// k is not split: every rank must know how many bytes the others send.
+// ids_at() compares their bytes with those of a sort. k is not split: every
+// rank must know how many bytes the others send.
 class KthIndex : public Op {
  public:
   KthIndex()
-      : Op("kth_index",
-           {.work = {kRounds, {'n', "", 1}}, .differentiable = false}) {}
+      : Op("kth_index", {.work = {kRounds,
+                                  {.over = 'n',
+                                   .times = 1,
+                                   .added = kernels::SelectRound::kDigits,
+                                   .times_of = kernels::select_rounds}},
+                         .differentiable = false}) {}
 
   BoundRule bind(const std::vector<Shape>& shapes,
                  const Attrs&) const override {

@@ -71,12 +71,19 @@ struct OpWork {
   // each. In all turns together, a rank receives this share of the other ranks'
   // parts of the tensor. `also` is a second factor like `over`; the messages
   // between the ranks that split it add to the price.
+  //
+  // If `added` is not 0, the messages are all-reduces of so many i32 for each
+  // combination of a rank's indices of the other factors. times_of(), if set,
+  // returns a factor of `times`, for the type of the first input and the size
+  // of `over`.
   struct Exchange {
     char over = 0;
     std::string_view of = {};
     int times = 0;
     double in_turn = 0;
     char also = 0;
+    int64_t added = 0;
+    int64_t (*times_of)(DType, int64_t size) = nullptr;
   } exchange = {};
   // Bit i is set if the operator reads only as many bytes of input i as it
   // writes, as when it looks up rows of a table.

@@ -135,17 +135,34 @@ int64_t exchange_ps(const BoundRule& rule, std::span<const OpInput> inputs,
   double ps = 0;
   for (const char over : {e.over, e.also}) {
     AxisMask axes = 0;
-    double elements = 1;
+    double elements = 1, times = e.times;
     for (size_t f = 0; f < factors.size(); ++f) {
       const int at = static_cast<int>(f);
-      if (factors[f].letter == over) axes = a.dims[f].axes();
+      if (factors[f].letter == over) {
+        axes = a.dims[f].axes();
+        if (e.times_of)
+          times *= static_cast<double>(
+              e.times_of(inputs[0].spec->dtype(), rule.size(at)));
+      }
       if (e.of.empty() ? factors[f].letter != over : has(factors[f].letter))
         elements *= static_cast<double>(rule.size(at)) *
                     rule.share(at, a.dims[f], mesh);
     }
     if (!axes || elements == 0) continue;
     const auto ranks = static_cast<double>(mesh.size_of(axes));
-    double bytes = elements * (ranks - 1), times = e.times;
+    if (e.added > 0) {
+      constexpr int64_t kItem = size_of(DType::kI32);
+      const auto n = static_cast<int64_t>(
+          std::min(elements * static_cast<double>(e.added), 1e17));
+      const int64_t most =
+          all_reduce_elements(n, static_cast<int64_t>(ranks),
+                              n * kItem <= cost.one_shot_bytes) *
+          kItem;
+      ps += times * static_cast<double>(
+                        cost.collective_ps(StepKind::kAllReduce, axes, most));
+      continue;
+    }
+    double bytes = elements * (ranks - 1);
     if (e.of.empty())
       bytes *= 8;
     else

@@ -13,11 +13,15 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/ops/all_ops.h"
 #include "dtensor/ops/create.h"
+#include "dtensor/ops/op.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/placement/choose.h"
 #include "dtensor/placement/cost.h"
 #include "dtensor/rank_context.h"
 #include "tests/ops/structured_testing.h"
@@ -322,7 +326,8 @@ TEST(Order, LongRowsAgainstALoop) {
 // few numbers.
 TEST(Order, SplitRowsAreNotGathered) {
   on_mesh("x=4", [](const Mesh& m) {
-    constexpr int64_t kSize = 40000;
+    // In shorter rows, messages cost more than gathering.
+    constexpr int64_t kSize = 400000;
     DistTensor x = randn({kSize}, m, "S0", DType::kF32, {1, 1});
     x.set_requires_grad();
     RankContext& context = RankContext::current();
@@ -336,8 +341,8 @@ TEST(Order, SplitRowsAreNotGathered) {
     };
     EXPECT_LT(bytes([&] { max(x, 0); }), 100);
     const int64_t sorts = bytes([&] { sort(x); });
-    // Four rounds for the digits of an f32, and two for those of an index.
-    const int64_t selects = 6 * all_reduce_elements(256, 4) * 4;
+    // Four rounds for the digits of an f32, and three for those of an index.
+    const int64_t selects = 7 * all_reduce_elements(256, 4) * 4;
     EXPECT_LT(9 * selects, sorts);
     const auto expect_selects = [&](int64_t elements, const auto& f) {
       const int64_t sent = bytes(f);
@@ -425,6 +430,41 @@ TEST(Order, Errors) {
       });
   begins("[histc] the range is from 2 to 1",
          [](const auto& x) { histc(x, 3, 2, 1); });
+}
+
+// The price of a selection in rows that stay split is that of the messages that
+// a call sends: the counts of each digit, for each wanted rank of each row.
+TEST(KthIndex, PriceIsThatOfItsMessages) {
+  const OpList& all = all_ops();
+  const auto found = std::find_if(all.begin(), all.end(), [](const Op* op) {
+    return op->name() == "kth_index";
+  });
+  ASSERT_NE(found, all.end());
+  const Op& op = **found;
+  for (const auto& [mesh, rows, n, k, type] :
+       std::vector<std::tuple<const char*, int64_t, int64_t, int64_t, DType>>{
+           {"x=2", 3, 100, 2, DType::kF32},
+           {"x=3", 1, 70000, 1, DType::kF64},
+           {"x=4", 40, 1000, 5, DType::kBF16}})
+    on_mesh(mesh, [&](const Mesh& m) {
+      const DistTensor x = cast(randn({rows, n}, m, "S1"), type),
+                       ranks = full({rows, k}, 7, m, "R", DType::kI64);
+      Planner& planner = RankContext::current().planner;
+      const OpInput in[] = {{x.spec(), Keep::kStay}, {ranks.spec()}};
+      const DType i64 = DType::kI64;
+      const Choice chosen =
+          choose(op.bind({x.shape(), ranks.shape()}, {}), in, {&i64, 1},
+                 op.facts().work, planner, op.name());
+      const CommRecord record;
+      apply1(op, {x, ranks}, {}, &chosen.assignment);
+      int64_t price = 0;
+      for (const CommEvent& e : record.events()) {
+        EXPECT_LE(e.counted, e.predicted);
+        price += planner.cost().collective_ps(e.kind, e.axes, e.predicted);
+      }
+      EXPECT_GT(price, 0);
+      EXPECT_EQ(chosen.comm_ps, price) << mesh;
+    });
 }
 
 }  // namespace
