@@ -19,6 +19,7 @@
 #include "dtensor/nn/language_model.h"
 #include "dtensor/nn/optimizers.h"
 #include "dtensor/nn/pipeline_model.h"
+#include "dtensor/nn/sparse_tables.h"
 #include "dtensor/nn/step_checks.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/grad.h"
@@ -145,8 +146,7 @@ class Trainer::Engine {
   // Returns the gradients of the parameters, and sets `total` to the loss. Both
   // are over all micro-batches.
   using MicroBatches = std::function<Windows(int64_t m)>;
-  std::vector<DistTensor> gradients(const MicroBatches&,
-                                    DistTensor& total) const;
+  std::vector<DistTensor> gradients(const MicroBatches&, DistTensor& total);
   std::vector<DistTensor> pipeline_gradients(const MicroBatches&,
                                              DistTensor& total);
   void make_pipeline();
@@ -155,6 +155,7 @@ class Trainer::Engine {
   Tensor run(const MicroBatches&, double lr);
   Tensor replay(const Batch&, double lr);
 
+  SparseTables tables_;
   int64_t bucket_bytes_;
   // The meshes of a micro-batch's inputs and targets.
   Mesh first_mesh_, last_mesh_;
@@ -182,6 +183,7 @@ Trainer::Engine::Engine(Module& m, const LanguageModel* lm, Loss l,
       mesh(m.mesh()),
       optimizer(make_optimizer(m, options)),
       scaler(scaler_options(options.loss_scale)),
+      tables_(options, m, *optimizer, lm != nullptr),
       first_mesh_(mesh),
       last_mesh_(mesh),
       micros_(options.micro_batches) {
@@ -250,17 +252,21 @@ Trainer::Engine::Windows Trainer::Engine::micro_batch(const Batch& batch,
 }
 
 std::vector<DistTensor> Trainer::Engine::gradients(
-    const MicroBatches& micro_batches, DistTensor& total) const {
+    const MicroBatches& micro_batches, DistTensor& total) {
   std::vector<DistTensor> sum;
   for (int64_t m = 0; m < micros_; ++m) {
     DistTensor part;
+    std::vector<DistTensor> to;
     double share = 0;
     {  // a scope of its own, so that grad() can free the windows early
       const Windows windows = micro_batches(m);
       const TraceSpan span("forward");
+      const RowsRecord rows;
       part = loss(windows.inputs, windows.targets);
       share = windows.share;
+      to = tables_.inputs(rows);
     }
+    if (m > 0) sum.resize(to.size());
     const bool last = m + 1 == micros_;
     // The gradients of the micro-batches, weighted by their shares, add up to
     // the gradient of the mean loss over all rows.
@@ -271,7 +277,8 @@ std::vector<DistTensor> Trainer::Engine::gradients(
                              .bucket_bytes = zero() == 1 ? 0 : bucket_bytes_,
                              .add_to = std::move(sum)};
     grad_options.wire_dtype = options.wire_dtype;
-    sum = grad(part, optimizer->parameters(), std::move(grad_options));
+    sum = grad(part, to, std::move(grad_options));
+    tables_.keep_rows(sum);
     const NoGrad no_grad;
     const DistTensor weighted =
         micros_ == 1 ? part.detach() : part.detach() * share;
@@ -312,11 +319,12 @@ std::vector<DistTensor> Trainer::Engine::pipeline_gradients(
 
 Tensor Trainer::Engine::run(const MicroBatches& micro_batches, double lr) {
   DistTensor total;
-  const std::vector<DistTensor> grads =
-      pipeline_ ? pipeline_gradients(micro_batches, total)
-                : gradients(micro_batches, total);
+  auto grads = pipeline_ ? pipeline_gradients(micro_batches, total)
+                         : gradients(micro_batches, total);
+  const std::vector<DistTensor> rows = tables_.finish(grads);
   const GradNorm norm = grad_norm(grads, options.clip, 1 / scaler.get_scale());
-  scaler.step(*optimizer, grads, {.lr = lr, .clip = norm.clip}, norm);
+  scaler.step(*optimizer, grads, {.lr = lr, .clip = norm.clip, .rows = rows},
+              norm);
   scaler.update();
   const Scoped<std::string> phase(RankContext::current().phase, "report");
   const Tensor report = Tensor::empty({2}, DType::kF64);

@@ -87,6 +87,11 @@ struct TrainerOptions {
   // AdamW with this weight decay of matrices, if not set.
   MakeOptimizer optimizer = {};
   double weight_decay = 0.01;
+  // The names of tables that the loss passes to used_rows() (data_shapes.h),
+  // in every micro-batch. Their gradients and updates are sparse: see
+  // Optimizer::step(). Other uses of such a table get no gradient. Only with
+  // SGD or AdamW, and without cuda_graph, a pipeline and check_bytes.
+  std::vector<std::string> sparse = {};
   double clip = 1;  // the largest norm of the gradient; 0: no limit
   // A step cuts its batch into this many parts and adds their gradients, each
   // weighted by the part's share of the rows.

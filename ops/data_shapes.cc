@@ -14,6 +14,7 @@
 #include "dtensor/ops/op.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/ops/rows_record.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/placement/error.h"
 #include "dtensor/rank_context.h"
@@ -177,6 +178,42 @@ int64_t rounded_up(int64_t n) {
   return (n + unit - 1) / unit * unit;
 }
 
+// The distinct ones of the ids [n] of rows of a table [v, h], as UsedRows::ids
+// has them, and the place of each in these. With `padded`, ids of v are of no
+// row, and have the last place.
+struct Distinct {
+  Distinct(const char* op, const DistTensor& ids, int64_t v, bool padded) {
+    const int64_t n = ids.size(0);
+    const Groups g = equals(op, reshape(ids, {1, n}));
+    place = reshape(g.number, {n});
+    DistTensor first = reshape(g.first, {n});
+    const int64_t count = counted(sum(first), std::min(n, v), {}),
+                  u = rounded_up(count + 1);
+    if (padded) {
+      const DistTensor is_row = lt(ids, v);
+      place = where(is_row, place, u - 1);
+      first = logical_and(first, is_row);
+    }
+    used = (placed(ids + 1, where(first, place, -1), u) - 1).redistribute("");
+  }
+  DistTensor used, place;
+};
+
+// RowsRecord::sum.
+SomeRows sum_of_rows(const std::vector<SomeRows>& gradients) {
+  const DistTensor& table = gradients[0].table;
+  const int64_t v = table.size(0);
+  std::vector<DistTensor> ids, rows;
+  for (const SomeRows& g : gradients)
+    ids.push_back(g.ids), rows.push_back(g.rows);
+  const DistTensor all = cat(ids, 0);
+  const Distinct d("used_rows", where(lt(all, 0), v, all), v, true);
+  const int64_t u = d.used.size(0);
+  return {table, d.used,
+          put_slices(cat(rows, 0), 0, d.place, u, false)
+              .redistribute(rows_spec(table, u)->layout())};
+}
+
 }  // namespace
 
 DistTensor nonzero(const DistTensor& x, std::optional<int64_t> dry_run_count) {
@@ -289,27 +326,20 @@ UsedRows used_rows(const DistTensor& table, const DistTensor& ids,
                        id, v);
                  });
   // The padding comes after all rows, so that it changes no other place.
-  DistTensor flat = reshape(cast(known, DType::kI64), {n}), is_row;
-  if (padding_idx) {
-    is_row = ne(flat, *padding_idx + (*padding_idx < 0 ? v : 0));
-    flat = where(is_row, flat, v);
-  }
-  const Groups g = equals(kOp, reshape(flat, {1, n}));
-  DistTensor place = reshape(g.number, {n}), first = reshape(g.first, {n});
-  const int64_t count = counted(sum(first), std::min(n, v), {});
-  const int64_t u = rounded_up(count + 1);
-  if (padding_idx) {
-    place = where(is_row, place, u - 1);
-    first = logical_and(first, is_row);
-  }
-  const DistTensor used =
-      (placed(flat + 1, where(first, place, -1), u) - 1).redistribute("");
+  DistTensor flat = reshape(cast(known, DType::kI64), {n});
+  if (padding_idx)
+    flat = where(ne(flat, *padding_idx + (*padding_idx < 0 ? v : 0)), flat, v);
+  const auto [used, place] = Distinct(kOp, flat, v, padding_idx.has_value());
   // Each rank reads what it stores: the table stays, and is not gathered.
   const DistTensor stored =
       DistTensor::wrap(table.impl()->part(), table.spec()).as_parameter();
   DistTensor rows = embedding(stored, used, {.zeros_outside = true});
-  rows.set_grad_layout(rows_spec(table, u)->layout());
+  rows.set_grad_layout(rows_spec(table, used.size(0))->layout());
   if (table.requires_grad()) rows.set_requires_grad();
+  if (RowsRecord* const record = RowsRecord::current()) {
+    record->calls.push_back({table, used, rows});
+    record->sum = sum_of_rows;
+  }
   return {used, rows, reshape(place, ids.shape()).redistribute(settled)};
 }
 
