@@ -323,6 +323,19 @@ const Op& backward_op(Kind kind, bool exact) {
 
 }  // namespace
 
+DistTensor from_front(const DistTensor& index, int64_t n) {
+  const DistTensor i = cast(index, DType::kI64);
+  return where(logical_and(lt(i, 0), ge(i, -n)), i + n, i);
+}
+
+void check_index_type(std::string_view op, const DistTensor& index) {
+  const DType t = index.dtype();
+  DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
+           "the indices are {}, but must be i32 or i64; write cast(indices, "
+           "DType::kI64)",
+           name(t));
+}
+
 void check_vector(std::string_view op, const DistTensor& index) {
   DT_CHECK(index.ndim() <= 1, op,
            "the indices {} are not a vector; flatten() them",

@@ -147,16 +147,14 @@ class Take : public RuleOp {
     const Rows x(c.in[0]);
     const Tensor& out = c.out[0];
     // Rows that expand() repeated are stored once.
-    Tensor index = c.in[1], weights = weighted_ ? c.in[2] : Tensor();
+    Tensor index = c.in[1], weights = c.in[weighted_ ? 2 : 1];
     int64_t share = 1;
     for (int d = index.ndim() - 1; d-- > (weighted_ ? 1 : 0);) {
-      const auto repeats = [d](const Tensor& t) { return t.strides()[d] == 0; };
-      if (index.shape()[d] == 1) continue;
-      if (index.shape()[d] == 0 || !repeats(index)) break;
-      if (weighted_ && !repeats(weights)) break;
-      share *= index.shape()[d];
-      index = index.slice(d, 0, 1);
-      if (weighted_) weights = weights.slice(d, 0, 1);
+      const int64_t n = index.shape()[d];
+      if (n == 1) continue;
+      if (n == 0 || index.strides()[d] || weights.strides()[d]) break;
+      share *= n;
+      index = index.slice(d, 0, 1), weights = weights.slice(d, 0, 1);
     }
     index = index.to_contiguous();
     if (weighted_) weights = weights.to_contiguous();
@@ -190,10 +188,10 @@ class Take : public RuleOp {
   }
 
   InputGradients gradient(const GradientCall& g) const override {
-    const DistTensor &dy = g.cotangents[0], &index = g.inputs[1];
-    if (weighted_) return of_weighted(g.inputs[0], index, g.inputs[2], dy);
+    const DistTensor &dy = g.cotangents[0], &x = g.inputs[0];
+    if (weighted_) return of_weighted(x, g.inputs[1], g.inputs[2], dy);
     const Assignment a = exchanged(g);
-    return {put_in_rows(dy, index, g.inputs[0].shape().back(), &a), {}};
+    return {put_in_rows(dy, g.inputs[1], x.shape().back(), &a), {}};
   }
 
  private:
@@ -520,23 +518,6 @@ Assignment exchanged(const GradientCall& g) {
   Assignment a = inherited(g);
   std::swap(a.dims[0], a.dims[1]);
   return a;
-}
-
-DistTensor from_front(const DistTensor& index, int64_t n) {
-  const DistTensor i = cast(index, DType::kI64);
-  return where(logical_and(lt(i, 0), ge(i, -n)), i + n, i);
-}
-
-void check_index_type(std::string_view op, const DistTensor& index) {
-  const DType t = index.dtype();
-  DT_CHECK(t == DType::kI32 || t == DType::kI64, op,
-           "the indices are {}, but must be i32 or i64; write cast(indices, "
-           "DType::kI64)",
-           name(t));
-}
-
-DistTensor to_last(const DistTensor& x, int dim) {
-  return dim == x.ndim() - 1 ? x : transpose(x, dim, x.ndim() - 1);
 }
 
 DistTensor gather(const DistTensor& x, int dim, const DistTensor& index) {

@@ -247,6 +247,10 @@ DistTensor multinomial(const DistTensor& weights, int64_t n, bool replacement,
   return replacement ? argmax(key, -1) : topk(key, n).indices;
 }
 
+DistTensor to_last(const DistTensor& x, int dim) {
+  return dim == x.ndim() - 1 ? x : transpose(x, dim, x.ndim() - 1);
+}
+
 static const OpFamily kFamily("topk", [] { return OpList{&op_of<TopKOp>()}; });
 
 }  // namespace dtensor
