@@ -264,6 +264,9 @@ TEST(Pointwise, IntegersAndBools) {
       const DistTensor x = tensor(m, a, t), y = tensor(m, b, t);
       EXPECT_EQ(values(add(x, y)), (Values{9, -5, 3, 30, -5, 5}));
       EXPECT_EQ(values(floor_divide(x, y)), (Values{3, -4, 0, 0, 0, 0}));
+      EXPECT_EQ(values(floor_divide(tensor(m, {-5, 7, -8, -7}, t),
+                                    tensor(m, {0, -2, -2, 7}, t))),
+                (Values{0, -4, 4, -1}));
       EXPECT_EQ(values(trunc_divide(x, y)), (Values{3, -3, 0, 0, 0, 0}));
       EXPECT_EQ(values(remainder(x, y)), (Values{1, 1, 0, 12, -1, 0}));
       EXPECT_EQ(values(fmod(x, y)), (Values{1, -1, 0, 12, -1, 0}));
