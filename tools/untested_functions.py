@@ -106,6 +106,7 @@ WITHOUT_CASES = [
      "tests/ops/view_test.cc", "view"),
     ("every case with gradients calls it", "tests/ops/grad_test.cc", "grad"),
     ("it computes nothing itself", "tests/ops/recompute_test.cc", "checkpoint"),
+    ("it computes nothing itself", "tests/ops/save_on_host_test.cc", "save_on_host"),
 ]
 
 
