@@ -295,9 +295,9 @@ class Norm : public RuleOp {
       const Assignment a = inherited(c);
       const bool only_x = std::none_of(c.needed.begin() + gamma(),
                                        c.needed.end(), std::identity());
-      const Returns returns = only_x                    ? Returns::kInput
-                              : reproducible(x.dtype()) ? Returns::kExact
-                                                        : Returns::kAll;
+      const Returns returns = only_x                      ? Returns::kInput
+                              : has_exact_sums(x.dtype()) ? Returns::kExact
+                                                          : Returns::kAll;
       back =
           apply(backward_op(layer_, more.defined(), returns), in, c.attrs, &a);
       back.resize(layer_ ? 3 : 2);
