@@ -84,10 +84,8 @@ const CheckpointValue* find(const CheckpointValues& values,
 std::string to_text(const CheckpointValue* value) {
   if (!value) return "(none)";
   constexpr const char* kForms[] = {"{}", "{}u", "\"{}\""};
-  const auto text = [form = kForms[value->index()]](const auto& x) {
-    return fmt::format(fmt::runtime(form), x);
-  };
-  return std::visit(text, *value);
+  const auto form = fmt::runtime(kForms[value->index()]);
+  return std::visit([&](auto& x) { return fmt::format(form, x); }, *value);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const Module& model,
@@ -111,6 +109,22 @@ GradScalerOptions scaler_options(double loss_scale) {
   if (options.enabled) options.init_scale = loss_scale;
   return options;
 }
+
+// Modules do not train inside.
+class Evaluating {
+ public:
+  explicit Evaluating(Module& model)
+      : model_(model), training_(model.training()) {
+    model_.eval();
+  }
+  ~Evaluating() { model_.train(training_); }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  Module& model_;
+  const bool training_;
+};
 
 }  // namespace
 
@@ -531,26 +545,6 @@ TrainingReport Trainer::train(const Batches& batches) {
   if (o.check_bytes && !context.dry_run) check_agreement(rows, rows);
   return report;
 }
-
-namespace {
-
-// Modules do not train inside.
-class Evaluating {
- public:
-  explicit Evaluating(Module& model)
-      : model_(model), training_(model.training()) {
-    model_.eval();
-  }
-  ~Evaluating() { model_.train(training_); }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  Module& model_;
-  const bool training_;
-};
-
-}  // namespace
 
 double Trainer::evaluate(int64_t count, const Batches& batches) const {
   DT_CHECK(count > 0, "evaluate",
