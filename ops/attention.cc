@@ -145,6 +145,17 @@ const Spec* with_heads_on(const Spec* x, AxisMask axes) {
   return x->with(layout);
 }
 
+// The same for q, k or v, but axes that split heads already split them again:
+// between heads of k and v, of which x has `each` heads for one.
+const Spec* between_groups(const Spec* x, AxisMask axes, int64_t each) {
+  Layout layout = without(x, axes);
+  std::vector<int> order = layout.dims[2].split().axes();
+  for (int a = 0; a < x->mesh().num_axes(); ++a)
+    if (axes >> a & 1) order.push_back(a);
+  layout.dims[2] = Dim(x->shape()[2], Split::over(order, each));
+  return x->with(layout);
+}
+
 // The spec of v with its sequence split as that of k, as a ring requires.
 const Spec* beside(const Spec* v, const Spec* k) {
   Layout layout = without(v, k->dim(1).axes());
@@ -182,8 +193,16 @@ struct InContext {
 
   InContext(const Spec* q, const Spec* k, const Spec* v)
       : in{q, k, v}, axes(context_axes(q, k, v)) {
+    const int64_t each = q->shape()[2] / std::max<int64_t>(k->shape()[2], 1);
+    // A reproducible run does not add the gradients of a head of k and v, as
+    // ranks that share it would.
+    bool apart = RankContext::current().reproducible && each > 1;
+    for (const Spec* x : in)
+      apart &= x->dim(2).kind() == Dim::Kind::kLeaf &&
+               x->dim(2).axes() == q->dim(2).axes();
     for (size_t i = 0; i < in.size(); ++i)
-      heads[i] = with_heads_on(in[i], axes);
+      heads[i] = apart ? between_groups(in[i], axes, i == 0 ? each : 1)
+                       : with_heads_on(in[i], axes);
   }
 
   int64_t bytes(bool ring) const {
