@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
+#ifndef __CUDACC__
 #include "dtensor/device/copy.h"
+#endif
 #include "dtensor/ops/kernels/portable/row.h"
 #include "dtensor/ops/kernels/select.h"
 
