@@ -277,7 +277,7 @@ TEST_F(RecordingDeviceTest, WhatHasTheMemoryWhenThereIsNoMore) {
         "MiB are free on the device; the largest requests before: 300.0 KiB "
         "for 'matmul', 100.0 KiB for 'gather', 256 bytes for a tensor; use a "
         "smaller batch, split the tensors over more ranks (--mesh), or, in "
-        "training, split the optimizer's state (ZeRO) or recompute "
+        "training, split the optimizer's state (ZeRO), or recompute or offload "
         "activations");
   }
   // The cached blocks have gone back to the device.
