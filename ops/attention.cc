@@ -136,23 +136,15 @@ Layout without(const Spec* x, AxisMask axes) {
 }
 
 // The spec of x [b, s, heads, d] in which these axes split the heads, and no
-// other dimension.
-const Spec* with_heads_on(const Spec* x, AxisMask axes) {
+// other dimension. With `granule`, the axes that split heads already do so
+// anew, together with these, at multiples of it.
+const Spec* with_heads_on(const Spec* x, AxisMask axes, int64_t granule = 0) {
   Layout layout = without(x, axes);
+  Dim& heads = layout.dims[2];
   for (int a = 0; a < x->mesh().num_axes(); ++a)
-    if (axes >> a & 1)
-      layout.dims[2] = subdivided(layout.dims[2], x->mesh(), a);
-  return x->with(layout);
-}
-
-// The same for q, k or v, but axes that split heads already split them again:
-// between heads of k and v, of which x has `each` heads for one.
-const Spec* between_groups(const Spec* x, AxisMask axes, int64_t each) {
-  Layout layout = without(x, axes);
-  std::vector<int> order = layout.dims[2].split().axes();
-  for (int a = 0; a < x->mesh().num_axes(); ++a)
-    if (axes >> a & 1) order.push_back(a);
-  layout.dims[2] = Dim(x->shape()[2], Split::over(order, each));
+    if (axes >> a & 1) heads = subdivided(heads, x->mesh(), a);
+  if (granule)
+    heads = Dim(heads.size(), Split::over(heads.split().axes(), granule));
   return x->with(layout);
 }
 
@@ -193,16 +185,15 @@ struct InContext {
 
   InContext(const Spec* q, const Spec* k, const Spec* v)
       : in{q, k, v}, axes(context_axes(q, k, v)) {
-    const int64_t each = q->shape()[2] / std::max<int64_t>(k->shape()[2], 1);
     // A reproducible run does not add the gradients of a head of k and v, as
     // ranks that share it would.
-    bool apart = RankContext::current().reproducible && each > 1;
+    bool apart = axes && RankContext::current().reproducible;
     for (const Spec* x : in)
-      apart &= x->dim(2).kind() == Dim::Kind::kLeaf &&
+      apart &= x->shape()[2] > 0 && x->dim(2).kind() == Dim::Kind::kLeaf &&
                x->dim(2).axes() == q->dim(2).axes();
     for (size_t i = 0; i < in.size(); ++i)
-      heads[i] = apart ? between_groups(in[i], axes, i == 0 ? each : 1)
-                       : with_heads_on(in[i], axes);
+      heads[i] = with_heads_on(in[i], axes,
+                               apart ? in[i]->shape()[2] / k->shape()[2] : 0);
   }
 
   int64_t bytes(bool ring) const {

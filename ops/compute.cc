@@ -28,8 +28,7 @@ struct InnerExchange {
   // over all ranks.
   int64_t most = 0, by_all = 0;
   bool idle = false;  // no rank needs what another one has
-  // In a reproducible run: several ranks have terms of one sum.
-  bool adds = false;
+  bool adds = false;  // if reproducible: several ranks have terms of one sum
   Region has, wants;
   Shape shape;
   Schedule schedule;
@@ -114,18 +113,6 @@ int index_in_group(const Compute& c, AxisMask axes) {
   const auto me =
       std::find(group.begin(), group.end(), c.mesh().rank(c.coord()));
   return static_cast<int>(me - group.begin());
-}
-
-// Whether two ranks of some group along `axes` hold the same index.
-bool have_common(const Mesh& mesh, AxisMask axes,
-                 const Compute::RegionOf& holds) {
-  bool any = false;
-  for_each_coord(mesh, mesh.all_axes(), [&](const Coord& c) {
-    for (const int64_t r : mesh.group(axes, c))
-      any |=
-          r > mesh.rank(c) && overlap(holds(c), holds(mesh.coordinate(r))) > 0;
-  });
-  return any;
 }
 
 }  // namespace
@@ -345,7 +332,12 @@ Tensor Compute::collect_sum(const Tensor& part, AxisMask axes,
     e.most = lack.most;
     e.by_all = lack.by_all;
     e.idle = e.most == 0 && same;
-    e.adds = context.reproducible && have_common(mesh(), axes, holds);
+    if (context.reproducible)
+      for_each_coord(mesh(), mesh().all_axes(), [&](const Coord& c) {
+        for (const int64_t r : mesh().group(axes, c))
+          e.adds |= r > mesh().rank(c) &&
+                    overlap(holds(c), holds(mesh().coordinate(r))) > 0;
+      });
     e.kind = StepKind::kReduceScatter;
     e.axes = axes;
     e.shape = local_shape(e.wants);

@@ -135,19 +135,20 @@ void pin_sums(const Op& op, std::span<const DType> out, BoundRule& bound) {
   using Sums = OpFacts::Sums;
   const Sums sums = op.facts().sums;
   const Rule& rule = bound.rule();
-  const auto is = [&](DType t) { return std::ranges::count(out, t) > 0; };
-  if (std::ranges::none_of(out, is_float) && !is(DType::kExact)) return;
-  if (sums == Sums::kExact && !is(DType::kF64)) return;
-  // Products of f64 add by leaves, but sums of one input as the CPU does best.
+  if (std::ranges::none_of(out, is_float)) return;
+  if (sums == Sums::kExact && !std::ranges::count(out, DType::kF64)) return;
+  // Products of f64 add by leaves, but the order in which a sum of one input
+  // adds depends on the rank's other rows.
   const bool all = sums == Sums::kTogether ||
                    (sums == Sums::kExact && rule.inputs().size() == 1);
   // Whether an output has a factor, or the one that it is split with.
   const auto has = [&](const Rule::Term& term, int f) {
-    bool has = contains(term, f);
-    for (const auto& [near, far] : rule.links())
-      has |= (near == f && contains(term, far)) ||
-             (far == f && contains(term, near));
-    return has;
+    return contains(term, f) ||
+           std::ranges::any_of(rule.links(), [&](const auto& link) {
+             const auto& [near, far] = link;
+             return (near == f && contains(term, far)) ||
+                    (far == f && contains(term, near));
+           });
   };
   const auto pins = [&](int f) {
     const Factor& factor = rule.factors()[static_cast<size_t>(f)];
@@ -162,12 +163,6 @@ void pin_sums(const Op& op, std::span<const DType> out, BoundRule& bound) {
   };
   for (int f = 0; f < std::ssize(rule.factors()); ++f)
     if (pins(f)) bound.pin(f);
-}
-
-bool splits_pinned(const BoundRule& bound, const Assignment& a) {
-  for (size_t f = 0; f < a.dims.size(); ++f)
-    if (bound.rule().factors()[f].pinned && !a.dims[f].whole()) return true;
-  return false;
 }
 
 void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
@@ -191,7 +186,10 @@ void decide_by_rule(CommonDecision& d, RankContext& ctx, const Op& op,
   const auto out_dtypes = op.out_dtypes(dtypes, attrs);
   if (ctx.reproducible) {
     pin_sums(op, out_dtypes, *d.rule);
-    if (assignment && splits_pinned(*d.rule, *assignment)) assignment = nullptr;
+    for (size_t f = 0; f < d.rule->rule().factors().size(); ++f)
+      if (assignment && d.rule->rule().factors()[f].pinned &&
+          !assignment->dims[f].whole())
+        assignment = nullptr;
   }
   Choice& choice = d;
   if (assignment) {

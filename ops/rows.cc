@@ -36,7 +36,7 @@ Rows::Rows(const Tensor& x, int64_t dim, int64_t size) {
   constexpr int64_t kLeastInner = 16, kLongest = 4096;
   for (int d = static_cast<int>(dim) + 1; d < x.ndim(); ++d)
     inner *= x.shape()[d];
-  // Such a row adds in turn, and not by leaves (docs/reproducible.md).
+  // Rows side by side are added in turn, not by leaves (docs/reproducible.md).
   if (inner < kLeastInner || size > kLongest ||
       RankContext::current().reproducible) {
     *this = Rows(with_last(x, dim));

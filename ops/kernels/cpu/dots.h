@@ -29,7 +29,6 @@ Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 // Group g of 16 bytes of the result is that at from + g * step.
 template <class T>
 Vec<T> groups(const T* from, [[maybe_unused]] int64_t step) {
-  using R [[maybe_unused]] = typename Raw<T>::type;
 #if defined(__AVX__)
   const auto at = [&](int64_t g) {
     return _mm_loadu_ps(reinterpret_cast<const float*>(from + g * step));
@@ -39,9 +38,10 @@ Vec<T> groups(const T* from, [[maybe_unused]] int64_t step) {
   __m512 x = _mm512_castps128_ps512(at(0));
   x = _mm512_insertf32x4(x, at(1), 1);
   x = _mm512_insertf32x4(x, at(2), 2);
-  return (R)_mm512_insertf32x4(x, at(3), 3);
+  return (typename Raw<T>::type)_mm512_insertf32x4(x, at(3), 3);
 #elif defined(__AVX__)
-  return (R)_mm256_insertf128_ps(_mm256_castps128_ps256(at(0)), at(1), 1);
+  return (typename Raw<T>::type)_mm256_insertf128_ps(
+      _mm256_castps128_ps256(at(0)), at(1), 1);
 #else
   return load(from);
 #endif
@@ -80,12 +80,11 @@ inline void transpose(const T* from, int64_t from_row, T* to, int64_t to_row) {
 template <class T>
 inline void transpose(int64_t m, int64_t k, const T* from, int64_t from_row,
                       T* to, int64_t to_row) {
-  using V = Vec<T>;
-  constexpr int64_t n = V::n;
+  constexpr int64_t n = Vec<T>::n;
   if (m == n && k == n) return transpose(from, from_row, to, to_row);
   T square[n * n], transposed[n * n];
   for (int64_t i = 0; i < n; ++i)
-    store(square + i * n, i < m ? load_n(from + i * from_row, k) : V(0));
+    store(square + i * n, i < m ? load_n(from + i * from_row, k) : Vec<T>(0));
   transpose(square, n, transposed, n);
   for (int64_t p = 0; p < k; ++p)
     store_n(to + p * to_row, load(transposed + p * n), m);

@@ -57,10 +57,6 @@ Square square(double x) {
   if (e >= 1) return {static_cast<uint64_t>(e), s << (even & 1)};
   return {1, e > -26 ? (s << (even & 1)) >> 2 * (1 - e) : 0};
 }
-template <class T>
-Square square(T x) {
-  return square(static_cast<float>(x));
-}
 
 template <class T>
 void count(const ExactSquares& a) {
@@ -71,7 +67,7 @@ void count(const ExactSquares& a) {
     uint64_t sums[256] = {};
     const int64_t to = std::min(a.n, from + kBlock);
     for (int64_t i = from; i < to; ++i) {
-      const auto [e, term] = square(x[i]);
+      const auto [e, term] = square(portable::widened(x[i]));
       sums[e] += term;
     }
     for (int e = 0; e < 256; ++e) {
