@@ -257,6 +257,17 @@ def size_of(rule):
     return size.get("value") if size is not None else "medium"
 
 
+def headers_of(rule, tree):
+    """The headers of the library that the test's own sources include."""
+    text = ""
+    for label in rule.findall("list[@name='srcs']/label"):
+        path = os.path.join(tree, path_of(label.get("value")))
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8") as f:
+                text += f.read()
+    return set(re.findall(r'#include "dtensor/(.*)[.]h"', text))
+
+
 def end_what_is_left(scratch):
     """Ends the processes that a test left behind, even in other sessions."""
     mark = f"TEST_TMPDIR={scratch}".encode()
@@ -307,6 +318,8 @@ class Tests:
         seconds = measured(root)
         self.seconds = {rule.get("name"): seconds[path_of(rule.get("name"))]
                         or GUESSES[size_of(rule)] for rule in rules}
+        self.headers = {rule.get("name"): headers_of(rule, tree)
+                        for rule in rules}
         self.labels = list(self.how)
         self.locks = {label: threading.Lock() for label in self.labels}
         self.mark_lock = threading.Lock()
@@ -433,8 +446,9 @@ class Tests:
 
     def order(self, bug):
         """The tests in this order: those expected to fail, those named after the
-        file, then the quick ones. Tests of the same folder come somewhat earlier,
-        and so do tests that share words with the file's path."""
+        file, those that include its header, then the quick ones. Tests of the
+        same folder come somewhat earlier, and so do tests that share words with
+        the file's path."""
         file = bug.edits[0][0].removeprefix("dtensor/")
         layer = file.split("/")[0]
         stem = os.path.splitext(os.path.basename(file))[0]
@@ -447,7 +461,8 @@ class Tests:
             hint = bug.tests.index(name) if name in bug.tests else len(bug.tests)
             of_file = name.rpartition("/")[2] in (f"{stem}_test", f"{stem}s_test")
             shared = len(words & set(re.split("[_/]", name)))
-            return (hint, not of_file,
+            includes = os.path.splitext(file)[0] in self.headers[label]
+            return (hint, not of_file, not includes,
                     self.seconds[label] * (1 if near else 5) / 4**shared)
 
         return sorted(self.labels, key=rank)

@@ -4,6 +4,7 @@
 
 import os
 import sys
+import tempfile
 import unittest
 from xml.etree import ElementTree
 
@@ -255,6 +256,17 @@ class Built(unittest.TestCase):
         self.assertEqual(plant.how_to_run(rule)[0], [
             "tests/x/near", "tests/x/far.py", "--a=b/c/d", "external/repo/e"])
 
+    def test_headers(self):
+        with tempfile.TemporaryDirectory() as tree:
+            os.mkdir(os.path.join(tree, "tests"))
+            with open(os.path.join(tree, "tests", "y_test.cc"), "w") as f:
+                f.write('#include "dtensor/nn/linear.h"\n#include <map>\n')
+            rule = ElementTree.fromstring(
+                '<rule name="//tests:y_test"><list name="srcs">'
+                '<label value="//tests:y_test.cc"/>'
+                '<label value="//tests:made.cc"/></list></rule>')
+            self.assertEqual(plant.headers_of(rule, tree), {"nn/linear"})
+
     def test_order(self):
         tests = plant.Tests.__new__(plant.Tests)
         seconds = {"nn:split_test": 1, "placement:split_test": 9,
@@ -263,6 +275,8 @@ class Built(unittest.TestCase):
                    "placement:expected_test": 99}
         tests.seconds = {"//tests/" + x: s for x, s in seconds.items()}
         tests.labels = list(tests.seconds)
+        tests.headers = {label: set() for label in tests.labels}
+        tests.headers["//tests/ops:long_test"] = {"placement/shape"}
 
         def order(file):
             bug = random_bugs.Drawn(1, "", [(file, "", "")], ["expected_test"])
@@ -272,6 +286,8 @@ class Built(unittest.TestCase):
             "placement:expected_test", "nn:split_test",
             "placement:split_test", "placement:quick_test", "ops:long_test",
             "ops:kernels_gemm_portable_test"])
+        self.assertEqual(order("placement/shape.cc")[:2], [
+            "placement:expected_test", "ops:long_test"])
         self.assertEqual(order("ops/kernels/portable/gemm.cc")[:2], [
             "placement:expected_test", "ops:kernels_gemm_portable_test"])
 
