@@ -461,9 +461,12 @@ class Tests:
             hint = bug.tests.index(name) if name in bug.tests else len(bug.tests)
             of_file = name.rpartition("/")[2] in (f"{stem}_test", f"{stem}s_test")
             shared = len(words & set(re.split("[_/]", name)))
+            # A test that takes no time hardly runs the library.
+            took = self.seconds[label]
+            seconds = took if took >= 0.1 else 1
             includes = os.path.splitext(file)[0] in self.headers[label]
             return (hint, not of_file, not includes,
-                    self.seconds[label] * (1 if near else 5) / 4**shared)
+                    seconds * (1 if near else 5) / 4**shared)
 
         return sorted(self.labels, key=rank)
 

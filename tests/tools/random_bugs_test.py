@@ -270,7 +270,8 @@ class Built(unittest.TestCase):
     def test_order(self):
         tests = plant.Tests.__new__(plant.Tests)
         seconds = {"nn:split_test": 1, "placement:split_test": 9,
-                   "placement:quick_test": 1, "ops:long_test": 1,
+                   "placement:quick_test": 0.9, "placement:tiny_test": 0.01,
+                   "ops:long_test": 1,
                    "ops:kernels_gemm_portable_test": 20,
                    "placement:expected_test": 99}
         tests.seconds = {"//tests/" + x: s for x, s in seconds.items()}
@@ -284,7 +285,8 @@ class Built(unittest.TestCase):
 
         self.assertEqual(order("placement/split.cc"), [
             "placement:expected_test", "nn:split_test",
-            "placement:split_test", "placement:quick_test", "ops:long_test",
+            "placement:split_test", "placement:quick_test",
+            "placement:tiny_test", "ops:long_test",
             "ops:kernels_gemm_portable_test"])
         self.assertEqual(order("placement/shape.cc")[:2], [
             "placement:expected_test", "ops:long_test"])
