@@ -33,7 +33,7 @@ struct Exact {
   // Adds a number. From 2^960 on, it counts as infinite.
   void add(double x) {
     if (!(std::abs(x) < limit(high)) && !raise(x)) return;
-    deposit(low, x - deposit(high, x));
+    deposit(x);
   }
   // Adds the numbers that `o` is the sum of.
   void add(Exact o) {
@@ -86,6 +86,23 @@ struct Exact {
     }
   }
 
+  // sums[i].add(x[i]) for i < n.
+  static void add_each(Exact* sums, const float* x, int64_t n) {
+    constexpr int64_t kBlock = 16;
+    for (int64_t i = 0; i < n; i += kBlock, sums += kBlock, x += kBlock) {
+      const int64_t m = n - i < kBlock ? n - i : kBlock;
+      // Mostly, all numbers fit the bins that their sums have.
+      int64_t fit = -1;
+      for (int64_t j = 0; j < m; ++j)
+        fit &= std::bit_cast<int64_t>(std::abs(double{x[j]})) -
+               std::bit_cast<int64_t>(limit(sums[j].high));
+      if (fit < 0) {
+        for (int64_t j = 0; j < m; ++j) sums[j].deposit(double{x[j]});
+      } else {
+        for (int64_t j = 0; j < m; ++j) sums[j].add(double{x[j]});
+      }
+    }
+  }
   // sums[i].add(more[i]) for i < n.
   static void add_each(Exact* sums, const Exact* more, int64_t n) {
     constexpr int64_t kBlock = 8;
@@ -111,18 +128,6 @@ struct Exact {
     }
   }
 
-  // For loops over vectors, which do the same as add(): a number of at least
-  // this magnitude needs a higher bin than that of `word`.
-  static double limit(double word) { return power(word) * 0x1p-27; }
-  // Adds the multiple of the word's grid that is nearest to x, and returns it.
-  // The last bit of x is set, so that x is never in the middle between two
-  // multiples: then the result would depend on the sum so far.
-  static double deposit(double& word, double x) {
-    const double before = word;
-    word += std::bit_cast<double>(std::bit_cast<uint64_t>(x) | 1);
-    return word - before;
-  }
-
  private:
   static constexpr int kHighest = 36;
   static constexpr uint64_t kExponent = uint64_t{0x7ff} << 52;
@@ -137,6 +142,21 @@ struct Exact {
     return std::bit_cast<double>(std::bit_cast<uint64_t>(word) & kExponent);
   }
   static double empty(double word) { return 1.5 * power(word); }
+  // A number of at least this magnitude needs a higher bin than the word's.
+  static double limit(double word) { return power(word) * 0x1p-27; }
+  // Adds a number that fits the bins.
+  void deposit(double x) {
+    // The last bit keeps x off the middle between two multiples of a grid: how
+    // that is rounded would depend on the sum so far.
+    x = std::bit_cast<double>(std::bit_cast<uint64_t>(x) | 1);
+    deposit(low, x - deposit(high, x));
+  }
+  // Adds the multiple of the word's grid that is nearest to x, and returns it.
+  static double deposit(double& word, double x) {
+    const double before = word;
+    word += x;
+    return word - before;
+  }
   static double empty_word(int bin) {
     return std::bit_cast<double>(
         (static_cast<uint64_t>(kBias + 52 + kWidth * bin) << 52) |

@@ -20,23 +20,21 @@ class ExactTile {
  public:
   static constexpr int64_t kWidth = 4 * V::n, kTile = kRows * kWidth;
 
-  // Reads rows of c; sums of nothing if c.p is null.
+  // Reads rows of c.
   void load_from(Mat<const Exact> c, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t i = 0; i < kWidth; i += V::n) {
+        const Exact* const from = c.p + r * c.row + i * c.col;
         const int64_t at = r * kWidth + i, left = columns - i;
         V high(0), low(0);
-        if (c.p != nullptr && c.col == 1 && left >= V::n) {
-          const Exact* const from = c.p + r * c.row + i;
+        if (c.col == 1 && left >= V::n) {
           const V x = load(&from->high), y = load(&from[V::n / 2].high);
           high = shuffled(x, y, 2 * lane_numbers<double>());
           low = shuffled(x, y, 2 * lane_numbers<double>() + 1);
-        } else if (c.p != nullptr || left < V::n) {
+        } else {
           // A column beyond the last gets any sum that fits its zeros.
           for (int64_t q = 0; q < V::n; ++q) {
-            const Exact x = q >= left ? Exact(1)
-                            : c.p     ? c.p[r * c.row + (i + q) * c.col]
-                                      : Exact();
+            const Exact x = q < left ? from[q * c.col] : Exact(1);
             high.v[q] = x.high, low.v[q] = x.low;
           }
         }
@@ -75,63 +73,82 @@ class ExactTile {
     }
   }
 
-  // Adds `count` tiles of numbers to the sums of the first rows.
-  template <int64_t count>
+  // Adds `count` tiles of numbers to the sums of the first rows. If `fresh`,
+  // these are sums of nothing, whatever was there.
+  void add(int64_t count, bool fresh, int64_t rows, const float* numbers) {
+    while (count > 0) {
+      const int64_t n = count >= 8 ? 8 : count >= 4 ? 4 : 1;
+      if (n == 8)
+        fresh ? add<8, true>(rows, numbers) : add<8, false>(rows, numbers);
+      else if (n == 4)
+        fresh ? add<4, true>(rows, numbers) : add<4, false>(rows, numbers);
+      else
+        fresh ? add<1, true>(rows, numbers) : add<1, false>(rows, numbers);
+      count -= n, numbers += n * kTile, fresh = false;
+    }
+  }
+
+ private:
+  template <int64_t count, bool fresh>
   void add(int64_t rows, const float* numbers) {
     for (int64_t at = 0; at < rows * kWidth; at += kWidth) {
       alignas(64) float largest[kWidth];
-#pragma GCC unroll 2
       for (int64_t i = 0; i < kWidth; i += Vec<float>::n) {
         using Bits = typename Raw<float>::mask;
         Bits most{};  // numbers that are not negative compare as integers do
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int64_t q = 0; q < count; ++q) {
           const auto x = (Bits)abs(load(numbers + q * kTile + at + i)).v;
           most = x > most ? x : most;
         }
         store(largest + i, Vec<float>((typename Raw<float>::type)most));
       }
-      V all[4];
+      V all[4], high[4], low[4];
       I below = lanes<double>(-1), finite = below;
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
         all[i] = widened(largest + i * V::n);
-        below &= bits(all[i]) - bits(limit(load(high_ + at + i * V::n)));
+        high[i] = fresh ? V(0) : load(high_ + at + i * V::n);
+        low[i] = fresh ? V(0) : load(low_ + at + i * V::n);
+        below &= bits(all[i]) - bits(limit(high[i]));
         finite &= bits(all[i]) - bits(V(0x1p960));
       }
       const float* const from = numbers + at;
-      if (all_negative(below)) [[likely]] {
+      if (!fresh && all_negative(below)) [[likely]] {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)
+          deposit<count>(from + i * V::n, high[i], low[i]);
+      } else if (all_negative(finite)) [[likely]] {
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
-          const int64_t to = at + i * V::n;
-          V high = load(high_ + to), low = load(low_ + to);
-          deposit<count>(from + i * V::n, high, low);
-          store(high_ + to, high);
-          store(low_ + to, low);
-        }
-      } else if (all_negative(finite)) {
-        for (int i = 0; i < 4; ++i) {
-          const int64_t to = at + i * V::n;
-          V high = load(high_ + to), low = load(low_ + to);
-          raise(all[i], high, low);
-          const V first_high = high, first_low = low;
-          deposit<count>(from + i * V::n, high, low);
-          const I some = first_high != V(0);  // zeros make no sum
-          store(high_ + to, select(some, high, first_high));
-          store(low_ + to, select(some, low, first_low));
+          if constexpr (fresh)
+            set_words(all[i], high[i], low[i]);
+          else
+            raise(all[i], high[i], low[i]);
+          V sums[2] = {high[i], low[i]};
+          deposit<count>(from + i * V::n, sums[0], sums[1]);
+          // Zeros make no sum.
+          const I some = fresh ? all[i] != V(0) : high[i] != V(0);
+          high[i] = select(some, sums[0], fresh ? V(0) : high[i]);
+          low[i] = select(some, sums[1], fresh ? V(0) : low[i]);
         }
       } else {
         for (int64_t i = 0; i < kWidth; ++i) {
           Exact sum;
-          sum.high = high_[at + i], sum.low = low_[at + i];
+          if (!fresh) sum.high = high_[at + i], sum.low = low_[at + i];
           for (int64_t q = 0; q < count; ++q) sum.add(from[q * kTile + i]);
           high_[at + i] = sum.high, low_[at + i] = sum.low;
         }
+        continue;
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        store(high_ + at + i * V::n, high[i]);
+        store(low_ + at + i * V::n, low[i]);
       }
     }
   }
 
- private:
   static I bits(V x) { return (I)x.v; }
   static V of_bits(I x) { return (typename V::R)x; }
   static V widened(const float* x) {
@@ -165,21 +182,26 @@ class ExactTile {
   static V power(V word) { return of_bits(bits(word) & kExponent); }
   static V limit(V word) { return power(word) * V(0x1p-27); }
   static V empty(V word) { return power(word) * V(1.5); }
-  static V deposit(V& word, V x) {
-    const V before = word;
-    word = word + of_bits(bits(x) | 1);
-    return word - before;
-  }
+  // Adds `count` numbers that fit the bins of two words. To add a number to an
+  // empty word rounds it to a multiple of the grid, which the last bits of the
+  // result hold. These add up as integers, so no number waits for another one.
   template <int64_t count>
   static void deposit(const float* numbers, V& high, V& low) {
-#pragma GCC unroll 4
+    const V no_high = empty(high), no_low = empty(low);
+    I highs{}, both{};
+#pragma GCC unroll 8
     for (int64_t q = 0; q < count; ++q) {
-      const V x = widened(numbers + q * kTile);
-      deposit(low, x - deposit(high, x));
+      const V x = of_bits(bits(widened(numbers + q * kTile)) | 1);
+      highs += bits(x + no_high);
+      both += bits(x + no_low);
     }
+    highs -= count * bits(no_high);
+    both -= count * bits(no_low);
+    high = of_bits(bits(high) + highs);
+    low = of_bits(bits(low) + both - (highs << Exact::kWidth));
   }
-  // Raises sums to the bins that x needs. 0 <= x < 2^960.
-  static void raise(V x, V& high, V& low) {
+  // Sets empty words for the bins that x needs. 0 <= x < 2^960.
+  static void set_words(V x, V& high, V& low) {
     // The number of bins above the lowest, as in Exact::raise().
     constexpr int64_t kBias = 1023;
     I bin = (bits(x) >> 52) - (kBias + 24 + Exact::kWidth * Exact::kLowest);
@@ -188,9 +210,13 @@ class ExactTile {
     bin = (bin + (Exact::kWidth - 1)) * ((1 << 16) / Exact::kWidth + 1) >> 16;
     const I exponent =
         bin * Exact::kWidth + (kBias + 52 + Exact::kWidth * Exact::kLowest);
-    const V new_high = of_bits(exponent << 52 | int64_t{1} << 51);
-    const V new_low =
-        of_bits((exponent - Exact::kWidth) << 52 | int64_t{1} << 51);
+    high = of_bits(exponent << 52 | int64_t{1} << 51);
+    low = of_bits((exponent - Exact::kWidth) << 52 | int64_t{1} << 51);
+  }
+  // Raises sums to the bins that x needs. 0 <= x < 2^960.
+  static void raise(V x, V& high, V& low) {
+    V new_high, new_low;
+    set_words(x, new_high, new_low);
     const I raised = (x >= limit(high)) & (x != V(0));
     const I next = ((bits(high) ^ bits(new_low)) & kExponent) == 0;
     low = select(raised, select(next, high, new_low), low);

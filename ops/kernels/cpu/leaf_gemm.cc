@@ -265,7 +265,7 @@ void sum_exactly(int64_t m, int64_t n, const Leaves& leaves, Mat<const float> a,
   using Tile = ExactTile<kRows>;
   static_assert(Tile::kTile == kTile<float>);
   Tile tile;
-  constexpr int64_t kAtOnce = 4;  // leaves
+  constexpr int64_t kAtOnce = 8;  // leaves
   alignas(64) float numbers[kAtOnce * kTile<float>];
   in_ranges(leaves, [&](int64_t first, int64_t last) {
     const bool reads = begun || first > 0;
@@ -287,14 +287,10 @@ void sum_exactly(int64_t m, int64_t n, const Leaves& leaves, Mat<const float> a,
                         __builtin_prefetch(to.p + r * to.row + x, 1);
                   leaf(g + q, numbers + q * kTile<float>);
                 }
-                if (g == first)
-                  tile.load_from({reads ? to.p : nullptr, to.row, to.col}, rows,
-                                 columns);
-                if (count == kAtOnce)
-                  tile.add<kAtOnce>(rows, numbers);
-                else
-                  for (int64_t q = 0; q < count; ++q)
-                    tile.add<1>(rows, numbers + q * kTile<float>);
+                const bool fresh = g == first && !reads;
+                if (g == first && reads)
+                  tile.load_from({to.p, to.row, to.col}, rows, columns);
+                tile.add(count, fresh, rows, numbers);
               }
               if (!ends) return tile.store_to(to, rows, columns);
               tile.round(rows, numbers);

@@ -277,6 +277,33 @@ TEST(LeafGemmExactTest, ListedLeaves) {
     ASSERT_TRUE(same(c.values[i], want.values[i])) << i;
 }
 
+TEST(LeafGemmExactTest, LeavesAtTheLimitsOfBins) {
+  const int64_t m = 3, n = 700;
+  std::mt19937 random(4);
+  for (int64_t leaves : {1, 3, 4, 8, 13, 37}) {
+    const int64_t k = leaves * 128;
+    auto a = Matrix<float>(m, k), b = Matrix<float>(k, n);
+    for (int64_t g = 0; g < leaves; ++g) {
+      for (int64_t i = 0; i < m; ++i) a.at(i, g * 128) = 1;
+      for (int64_t j = 0; j < n; ++j) {
+        // Many of these are in the middle between two multiples of a grid.
+        const float x = random() % 4 == 0 ? 0 : random() % 2 ? 1.0f : -1.5f;
+        const int spread = j % 3 == 0 ? 1 : 3;
+        b.at(g * 128, j) =
+            std::ldexp(x, 26 * static_cast<int>(random() % spread) +
+                              static_cast<int>(random() % 4) - 2);
+      }
+    }
+    Matrix<Exact> c(m, n), want(m, n);
+    for (int again = 0; again < 2; ++again) {
+      add_leaves(m, n, k, a.read(), b.read(), want.mat());
+      leaf_gemm_exact(m, n, {k}, a.read(), b.read(), c.mat(), again == 1);
+      for (size_t i = 0; i < c.values.size(); ++i)
+        ASSERT_TRUE(same(c.values[i], want.values[i])) << i << ", " << leaves;
+    }
+  }
+}
+
 TEST(LeafGemmExactTest, InfinitiesNansAndZeros) {
   const int64_t m = 20, n = 40, k = 300;
   auto a = Matrix<float>(m, k).random(1);
