@@ -91,6 +91,13 @@ TEST(Exact, SumsOfManyAreThoseOfEach) {
     Exact::add_each(sums.data(), more.data(), std::ssize(sums));
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_TRUE(same_bits(sums[i], want[i]));
+    std::vector<float> numbers(sums.size());
+    for (float& x : numbers) x = sample(random, run % 6 ? 0 : run / 6 % 5);
+    if (run % 7 == 0 && !sums.empty()) numbers[0] = static_cast<float>(-kInf);
+    for (size_t i = 0; i < want.size(); ++i) want[i].add(numbers[i]);
+    Exact::add_each(sums.data(), numbers.data(), std::ssize(sums));
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_TRUE(same_bits(sums[i], want[i]));
   }
 }
 

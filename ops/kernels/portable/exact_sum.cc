@@ -28,7 +28,12 @@ void add(const ExactSum& a) {
   const int last = nest.loops() - 1;
   const int64_t n = nest.n(last), in = nest.step(last, 0),
                 out = nest.step(last, 1);
+  const bool dense =
+      std::is_same_v<T, float> && in == sizeof(float) && out == sizeof(Exact);
   nest.each(1, base, [&] {
+    if (dense)
+      return Exact::add_each(reinterpret_cast<Exact*>(base[1]),
+                             reinterpret_cast<const float*>(base[0]), n);
     for (int64_t i = 0; i < n; ++i)
       reinterpret_cast<Exact*>(base[1] + i * out)
           ->add(static_cast<float>(
@@ -64,16 +69,19 @@ void count(const ExactSquares& a) {
   // The sum of so many terms, below 2^48 or 2^54, is below 2^64.
   constexpr int64_t kBlock = std::is_same_v<T, double> ? 1 << 10 : 1 << 16;
   for (int64_t from = 0; from < a.n; from += kBlock) {
-    uint64_t sums[256] = {};
+    // Neighbours mostly have the same exponent. In one array, each of them
+    // would wait until the sum of the one before it is stored.
+    uint64_t sums[4][256] = {};
     const int64_t to = std::min(a.n, from + kBlock);
     for (int64_t i = from; i < to; ++i) {
       const auto [e, term] = square(portable::widened(x[i]));
-      sums[e] += term;
+      sums[i % 4][e] += term;
     }
     for (int e = 0; e < 256; ++e) {
+      const uint64_t sum = sums[0][e] + sums[1][e] + sums[2][e] + sums[3][e];
       const uint64_t low =
-          static_cast<uint64_t>(a.counts[2 * e + 1]) + (sums[e] & 0xffffffff);
-      a.counts[2 * e] += static_cast<int64_t>((sums[e] >> 32) + (low >> 32));
+          static_cast<uint64_t>(a.counts[2 * e + 1]) + (sum & 0xffffffff);
+      a.counts[2 * e] += static_cast<int64_t>((sum >> 32) + (low >> 32));
       a.counts[2 * e + 1] = static_cast<int64_t>(low & 0xffffffff);
     }
   }
