@@ -136,15 +136,18 @@ Layout without(const Spec* x, AxisMask axes) {
 }
 
 // The spec of x [b, s, heads, d] in which these axes split the heads, and no
-// other dimension. With `granule`, the axes that split heads already do so
-// anew, together with these, at multiples of it.
-const Spec* with_heads_on(const Spec* x, AxisMask axes, int64_t granule = 0) {
-  Layout layout = without(x, axes);
+// other dimension. With `granule`, no other axes split the heads, and the parts
+// are multiples of it.
+const Spec* with_heads_on(const Spec* x, const std::vector<int>& axes,
+                          int64_t granule = 0) {
+  AxisMask mask = 0;
+  for (const int a : axes) mask |= AxisMask{1} << a;
+  Layout layout = without(x, mask);
   Dim& heads = layout.dims[2];
-  for (int a = 0; a < x->mesh().num_axes(); ++a)
-    if (axes >> a & 1) heads = subdivided(heads, x->mesh(), a);
   if (granule)
-    heads = Dim(heads.size(), Split::over(heads.split().axes(), granule));
+    heads = Dim(heads.size(), Split::over(axes, granule));
+  else
+    for (const int a : axes) heads = subdivided(heads, x->mesh(), a);
   return x->with(layout);
 }
 
@@ -178,7 +181,9 @@ AxisMask context_axes(const Spec* q, const Spec* k, const Spec* v) {
 }
 
 // The two ways to compute a call for which context_axes() is not 0: the keys
-// stay split, in a ring, or the heads are split instead of the sequence.
+// stay split, in a ring, or the heads are split instead of the sequence. In a
+// reproducible run, other calls may have to split the heads in another way,
+// too.
 struct InContext {
   std::array<const Spec*, 3> in, heads;  // q, k and v
   AxisMask axes;
@@ -186,15 +191,26 @@ struct InContext {
   InContext(const Spec* q, const Spec* k, const Spec* v)
       : in{q, k, v}, axes(context_axes(q, k, v)) {
     // A reproducible run does not add the gradients of a head of k and v, as
-    // ranks that share it would.
-    bool apart = axes && RankContext::current().reproducible;
+    // ranks that share it would. So each rank gets all queries of its heads.
+    bool apart = RankContext::current().reproducible;
     for (const Spec* x : in)
-      apart &= x->shape()[2] > 0 && x->dim(2).kind() == Dim::Kind::kLeaf &&
-               x->dim(2).axes() == q->dim(2).axes();
+      apart &= x->ndim() == 4 && x->shape()[2] > 0 &&
+               x->dim(2).kind() == Dim::Kind::kLeaf &&
+               !(x->dim(2).axes() & ~q->dim(2).axes());
+    std::vector<int> on;
+    if (apart) on = q->dim(2).split().axes();
+    for (int a = 0; a < q->mesh().num_axes(); ++a)
+      if (axes >> a & 1) on.push_back(a);
     for (size_t i = 0; i < in.size(); ++i)
-      heads[i] = with_heads_on(in[i], axes,
-                               apart ? in[i]->shape()[2] / k->shape()[2] : 0);
+      heads[i] =
+          axes || apart
+              ? with_heads_on(in[i], on,
+                              apart ? in[i]->shape()[2] / k->shape()[2] : 0)
+              : in[i];
   }
+
+  // Whether the call may be computed with other ways than its rule's.
+  bool any() const { return axes || heads[0] != in[0]; }
 
   int64_t bytes(bool ring) const {
     return ring ? ring_bytes(in[0], in[1], in[2]) : heads_bytes(in[0], heads);
@@ -202,6 +218,7 @@ struct InContext {
 
   bool may(bool ring, const AttentionArgs& args) const {
     const auto wanted = static_cast<ContextParallel>(args.context);
+    if (!axes) return !ring;
     // A ring adds the keys in the order in which they arrive.
     if (wanted == ContextParallel::kAuto && RankContext::current().reproducible)
       return !ring;
@@ -301,10 +318,9 @@ class AttentionOp : public Op {
   std::vector<Way> ways(std::span<const OpInput> in,
                         const Attrs& attrs) const override {
     AttentionArgs args = attrs.as<AttentionArgs>();
-    if (args.length || args.ring ||
-        !context_axes(in[0].spec, in[1].spec, in[2].spec))
-      return {};
+    if (args.length || args.ring) return {};
     const InContext context(in[0].spec, in[1].spec, in[2].spec);
+    if (!context.any()) return {};
     std::vector<Way> ways;
     for (const bool ring : {true, false}) {
       if (!context.may(ring, args)) continue;

@@ -218,6 +218,22 @@ TEST(Reproducible, FeaturesMayBeSplit) {
     }
 }
 
+// The queries of two ranks have the same head of keys. A rank then gets all of
+// these queries.
+TEST(Reproducible, HeadsOfKeysMayBeShared) {
+  Case c{.model = "llama", .rows = 2, .seq = 130, .hidden = 256, .heads = 4};
+  for (const int64_t kv_heads : {1, 2}) {
+    c.kv_heads = kv_heads;
+    c.mesh = "dp=1";
+    const std::vector<uint64_t> want = trained(c, 2);
+    for (const char* mesh :
+         {"tp=2", "tp=3", "tp=4", "dp=2,tp=2", "cp=2,tp=2", "tp=2,cp=3"}) {
+      c.mesh = mesh;
+      expect_same(c, want, 2);
+    }
+  }
+}
+
 // Tokens travel to their experts. 130 tokens are two leaves.
 TEST(Reproducible, ExpertsMayBeSplit) {
   for (DType t : {DType::kF32, DType::kBF16})
@@ -263,8 +279,7 @@ TEST(Reproducible, RandomCombinations) {
     const bool experts = c.model == "mixtral";
     if (!split_features && !experts && below(5) == 0) c.dtype = DType::kF64;
     const int64_t steps = one_of(2, 2, 2, 2, 20);
-    // Two heads, a leaf, share keys.
-    if (c.model != "gpt" && split_features && below(2) == 0) c.kv_heads = 2;
+    if (c.model != "gpt" && split_features) c.kv_heads = one_of(0, 1, 2);
     const std::vector<uint64_t> want = trained(c, steps);
     int64_t dp = one_of(1, 2, 3, 5);
     // Gradients of f64 are rounded in each micro-batch.
