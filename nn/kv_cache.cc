@@ -12,6 +12,7 @@
 #include "dtensor/nn/parallel.h"
 #include "dtensor/ops/paged_attention.h"
 #include "dtensor/placement/error.h"
+#include "dtensor/rank_context.h"
 
 namespace dtensor::nn {
 namespace {
@@ -59,9 +60,16 @@ KvCache::KvCache(const LanguageModel& model, const CacheOptions& options)
   for (const Attention* a : layers) {
     const AttentionConfig& c = a->config();
     const Mesh& mesh = a->mesh();
-    const KvHeads heads =
-        kv_heads_of(c.heads, c.kv_heads, a->head_split(), mesh);
-    const int axis = axis_of_pages(*a);
+    Split split = a->head_split();
+    int axis = axis_of_pages(*a);
+    if (axis >= 0 && RankContext::current().reproducible) {
+      // What the ranks find in their pages would be added in an order that
+      // depends on the mesh. So each has some of the heads instead.
+      std::vector<int> axes = split.axes();
+      axes.push_back(std::exchange(axis, -1));
+      split = Split::over(axes);
+    }
+    const KvHeads heads = kv_heads_of(c.heads, c.kv_heads, split, mesh);
     CacheLayer layer;
     layer.page = options.page;
     layer.kind = kind_of(c.window, axis < 0 ? 1 : mesh.axis_size(axis));

@@ -56,9 +56,10 @@ class CacheStep {
 // Memory for a number of tokens, cut into pages. A text holds the pages that
 // its tokens need, and gives them back when it is removed. Along an axis that
 // splits sequences (nn/parallel.h), each rank has some of the pages, and a text
-// takes pages from one rank after the other. Every rank of the model makes the
-// same calls, and thereby hands out the same pages. Only the constructor may
-// send something: see table().
+// takes pages from one rank after the other; in a reproducible run, each rank
+// has some of the heads instead. Every rank of the model makes the same calls,
+// and thereby hands out the same pages. Only the constructor may send
+// something: see table().
 //
 // Layers with a sliding window keep only the pages that the window reaches.
 // Layers with different windows have separate pages.

@@ -418,7 +418,8 @@ TEST(Reproducible, ACacheGivesTheLogitsOfTheTrainer) {
         const NoGrad no_grad;
         for (const auto& text : texts) want.push_back(logits_of(*model, text));
       });
-      for (const char* mesh : {"dp=1", "dp=2", "pp=2", "tp=2", "tp=3"})
+      for (const char* mesh :
+           {"dp=1", "dp=2", "pp=2", "tp=2", "tp=3", "cp=2", "cp=2,tp=2"})
         in_reproducible_run(mesh, [&](const Mesh& m) {
           const auto model = make_model(text_config(name, t), m);
           const NoGrad no_grad;
@@ -487,7 +488,8 @@ TEST(Reproducible, TextsGoOnInTheSameWay) {
                             .on_token = to(want[i]),
                             .cache = false});
       });
-      for (const char* mesh : {"dp=1", "dp=2", "tp=2", "pp=2", "pp=2,tp=2"})
+      for (const char* mesh :
+           {"dp=1", "dp=2", "tp=2", "pp=2", "pp=2,tp=2", "cp=3", "tp=2,cp=2"})
         in_reproducible_run(mesh, [&](const Mesh& m) {
           const auto model = make_model(text_config(name, t), m);
           Engine engine(*model, {.texts = 3, .page = 8, .chunk = 16});
