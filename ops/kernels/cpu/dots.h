@@ -27,8 +27,8 @@ Vec<T> shuffled(Vec<T> a, Vec<T> b, typename Raw<T>::mask at) {
 }
 
 // Group g of 16 bytes of the result is that at from + g * step.
-template <class T>
-Vec<T> groups(const T* from, [[maybe_unused]] int64_t step) {
+template <class T, class S>
+Vec<T> groups(const S* from, [[maybe_unused]] int64_t step) {
 #if defined(__AVX__)
   const auto at = [&](int64_t g) {
     return _mm_loadu_ps(reinterpret_cast<const float*>(from + g * step));
@@ -43,35 +43,44 @@ Vec<T> groups(const T* from, [[maybe_unused]] int64_t step) {
   return (typename Raw<T>::type)_mm256_insertf128_ps(
       _mm256_castps128_ps256(at(0)), at(1), 1);
 #else
-  return load(from);
+  return load(reinterpret_cast<const T*>(from));
 #endif
+}
+
+// Reads 16 bytes of each of Vec<T>::n rows: lane i of x[e] is element e of row
+// i, or the pair e of its elements if they have half the size of T.
+template <class T, class S>
+inline void read_rows(const S* from, int64_t from_row,
+                      Vec<T> (&x)[16 / sizeof(T)]) {
+  constexpr int64_t n = Vec<T>::n, g = 16 / sizeof(T);
+  // Within groups: the low, or the high, elements of two registers in turn.
+  const auto lane = lane_numbers<T>(), in = lane & lanes<T>(g - 1);
+  const auto low = (lane - in) + (in >> 1) + (in & 1) * lanes<T>(n),
+             high = low + lanes<T>(g / 2);
+  Vec<T> y[g];
+  // x[e] has a group of each of the rows e, e + g, ...
+#pragma GCC unroll 4
+  for (int64_t e = 0; e < g; ++e)
+    x[e] = groups<T>(from + e * from_row, g * from_row);
+#pragma GCC unroll 2
+  for (int64_t half = g / 2; half > 0; half /= 2) {
+#pragma GCC unroll 2
+    for (int64_t e = 0; e < g / 2; ++e) {
+      y[2 * e] = shuffled(x[e], x[e + g / 2], low);
+      y[2 * e + 1] = shuffled(x[e], x[e + g / 2], high);
+    }
+    std::copy_n(y, g, x);
+  }
 }
 
 // to[p * to_row + i] = from[i * from_row + p] for i and p below Vec<T>::n.
 template <class T>
 inline void transpose(const T* from, int64_t from_row, T* to, int64_t to_row) {
-  using V = Vec<T>;
-  constexpr int64_t n = V::n, g = 16 / sizeof(T);  // a group has g elements
-  // Within groups: the low, or the high, elements of two registers in turn.
-  const auto lane = lane_numbers<T>(), in = lane & lanes<T>(g - 1);
-  const auto low = (lane - in) + (in >> 1) + (in & 1) * lanes<T>(n),
-             high = low + lanes<T>(g / 2);
+  constexpr int64_t n = Vec<T>::n, g = 16 / sizeof(T);
 #pragma GCC unroll 8
   for (int64_t p = 0; p < n; p += g) {
-    // x[e] has a group of each of the rows e, e + g, ...
-    V x[g], y[g];
-#pragma GCC unroll 4
-    for (int64_t e = 0; e < g; ++e)
-      x[e] = groups(from + e * from_row + p, g * from_row);
-#pragma GCC unroll 2
-    for (int64_t half = g / 2; half > 0; half /= 2) {
-#pragma GCC unroll 2
-      for (int64_t e = 0; e < g / 2; ++e) {
-        y[2 * e] = shuffled(x[e], x[e + g / 2], low);
-        y[2 * e + 1] = shuffled(x[e], x[e + g / 2], high);
-      }
-      std::copy_n(y, g, x);
-    }
+    Vec<T> x[g];
+    read_rows<T>(from + p, from_row, x);
 #pragma GCC unroll 4
     for (int64_t e = 0; e < g; ++e) store(to + (p + e) * to_row, x[e]);
   }

@@ -317,8 +317,12 @@ void leaves(const FoldedGemm& f) {
       leaf_gemm(m, n, k, a, b, c, accumulate);
     } else {
       float* sums = scratch<float>(kScratchProduct, m * n);
-      leaf_gemm<float>(m, n, k, widened(kScratchRows, m, k, a),
-                       widened(kScratchTable, k, n, b), {sums, n, 1}, false);
+      // Small products of floats are faster; see leaf_gemm().
+      if (k <= kLeaf)
+        leaf_gemm<float>(m, n, k, widened(kScratchRows, m, k, a),
+                         widened(kScratchTable, k, n, b), {sums, n, 1}, false);
+      else
+        leaf_gemm(m, n, k, a, b, Mat<float>{sums, n, 1}, false);
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) {
           T& to = c.p[i * c.row + j * c.col];
@@ -339,15 +343,11 @@ void exact_leaves(const FoldedGemm& f) {
         ends.push_back(begin + std::min(at, per));
     leaves.ends = ends;
   }
-  for_each<T, Exact>(
-      f, [&leaves](int64_t m, int64_t n, int64_t k, Mat<const T> a,
-                   Mat<const T> b, Mat<Exact> c, bool accumulate) {
-        if constexpr (std::is_same_v<T, float>)
-          leaf_gemm_exact(m, n, leaves, a, b, c, accumulate);
-        else
-          leaf_gemm_exact(m, n, leaves, widened(kScratchRows, m, k, a),
-                          widened(kScratchTable, k, n, b), c, accumulate);
-      });
+  for_each<T, Exact>(f,
+                     [&leaves](int64_t m, int64_t n, int64_t k, Mat<const T> a,
+                               Mat<const T> b, Mat<Exact> c, bool accumulate) {
+                       leaf_gemm_exact(m, n, leaves, a, b, c, accumulate);
+                     });
 }
 
 // Calls fn with the float type of the operands.

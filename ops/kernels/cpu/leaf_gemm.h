@@ -7,6 +7,7 @@
 #include <iterator>
 #include <span>
 
+#include "dtensor/device/values.h"
 #include "dtensor/ops/kernels/cpu/gemm.h"
 #include "dtensor/placement/exact.h"
 
@@ -35,13 +36,15 @@ struct Leaves {
 
 // c[m,n] = the sum of all leaves, or c += this sum with `accumulate`. Without
 // leaves, it is 0. Leaves of float are added exactly (placement/exact.h), and
-// the sum is rounded; those of double are added in turn.
-template <class T>
-void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const T> a, Mat<const T> b,
-               Mat<T> c, bool accumulate);
+// the sum is rounded; those of double are added in turn. bf16 and f16 are
+// widened to float first.
+template <class S>
+void leaf_gemm(int64_t m, int64_t n, int64_t k, Mat<const S> a, Mat<const S> b,
+               Mat<portable::compute_t<S>> c, bool accumulate);
 
 // c[m,n] = the exact sum of each leaf's value, or c += with `accumulate`.
-void leaf_gemm_exact(int64_t m, int64_t n, const Leaves&, Mat<const float> a,
-                     Mat<const float> b, Mat<Exact> c, bool accumulate = true);
+template <class S>
+void leaf_gemm_exact(int64_t m, int64_t n, const Leaves&, Mat<const S> a,
+                     Mat<const S> b, Mat<Exact> c, bool accumulate = true);
 
 }  // namespace dtensor::kernels::cpu

@@ -91,13 +91,18 @@ std::ostream& operator<<(std::ostream& out, const Case& t) {
              << t.c << ", accumulate " << t.accumulate << ", scale " << t.scale;
 }
 
-template <class T>
+// Operands of S, or of T that are rounded to S.
+template <class T, class S>
 void expect_defined(const Case& t) {
-  const auto a = Matrix<T>(t.m, t.k, t.a).random(1, t.scale);
-  const auto b = Matrix<T>(t.k, t.n, t.b).random(2);
+  auto a = Matrix<T>(t.m, t.k, t.a).random(1, t.scale);
+  auto b = Matrix<T>(t.k, t.n, t.b).random(2);
   auto c = Matrix<T>(t.m, t.n, t.c).random(3, t.scale);
   auto want = c;
-  leaf_gemm<T>(t.m, t.n, t.k, a.read(), b.read(), c.mat(), t.accumulate);
+  std::vector<S> halves[2];
+  for (auto& [half, x] : {std::tie(halves[0], a), std::tie(halves[1], b)})
+    for (T& v : x.values) v = static_cast<T>(half.emplace_back(S(v)));
+  leaf_gemm<S>(t.m, t.n, t.k, {halves[0].data(), a.row, a.col},
+               {halves[1].data(), b.row, b.col}, c.mat(), t.accumulate);
   for (int64_t i = 0; i < t.m; ++i)
     for (int64_t j = 0; j < t.n; ++j) {
       T& x = want.at(i, j);
@@ -111,8 +116,10 @@ void expect_defined(const Case& t) {
   ASSERT_TRUE(std::ranges::equal(c.values, want.values, same<T>)) << t;
 }
 void expect_all_defined(const Case& t) {
-  expect_defined<float>(t);
-  expect_defined<double>(t);
+  expect_defined<float, float>(t);
+  expect_defined<double, double>(t);
+  expect_defined<float, bf16>(t);
+  expect_defined<float, f16>(t);
 }
 
 TEST(LeafGemmTest, AllNumbersOfRowsAndColumns) {
@@ -150,21 +157,21 @@ TEST(LeafGemmTest, AllLayouts) {
 }
 
 TEST(LeafGemmTest, SeveralBlocks) {
-  expect_defined<float>({1100, 40, 1100});
-  expect_defined<float>({530, 34, 2100, 1, 0, 0, true});
-  expect_defined<float>({16, 2100, 260, 0, 1});
+  expect_defined<float, float>({1100, 40, 1100});
+  expect_defined<float, float>({530, 34, 2100, 1, 0, 0, true});
+  expect_defined<float, float>({16, 2100, 260, 0, 1});
 }
 
 TEST(LeafGemmTest, NumbersOfAllMagnitudes) {
   for (double scale : {0x1p-70, 0x1p40, 0x1p100, 0x1p110})
     for (int64_t k : {260, 640, 2300})
-      expect_defined<float>({29, 35, k, 0, 1, 0, k == 640, scale});
+      expect_defined<float, float>({29, 35, k, 0, 1, 0, k == 640, scale});
 }
 
 TEST(LeafGemmTest, DenormalNumbersAreKept) {
   for (int64_t k : {40, 300})
-    expect_defined<float>({33, 40, k, 0, 1, 0, true, 0x1p-135});
-  expect_defined<double>({33, 40, 300, 0, 1, 0, true, 0x1p-1060});
+    expect_defined<float, float>({33, 40, k, 0, 1, 0, true, 0x1p-135});
+  expect_defined<double, double>({33, 40, 300, 0, 1, 0, true, 0x1p-1060});
 }
 
 TEST(LeafGemmTest, RowsAloneAndInOtherThreads) {
@@ -240,9 +247,9 @@ TEST(LeafGemmExactTest, PartsInAnyOrderGiveTheSameBytes) {
   Matrix<Exact> whole(m, n);
   leaf_gemm_exact(m, n, {k}, a.read(), b.read(), whole.mat());
   const auto part = [&](int64_t begin, int64_t end, Mat<Exact> c) {
-    leaf_gemm_exact(m, n, {end - begin},
-                    {&a.values[size_t(begin * m)], a.row, a.col},
-                    {&b.values[size_t(begin * n)], b.row, b.col}, c);
+    leaf_gemm_exact<float>(m, n, {end - begin},
+                           {&a.values[size_t(begin * m)], a.row, a.col},
+                           {&b.values[size_t(begin * n)], b.row, b.col}, c);
   };
   // Added to the same sums, or to others that are added then.
   Matrix<Exact> same_sums(m, n), first(m, n), second(m, n);
