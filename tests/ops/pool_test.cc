@@ -101,6 +101,35 @@ TEST(AvgPool, DividesByWhatCounts) {
   });
 }
 
+// The second window would begin behind the padding, where torch has none.
+TEST(Pools, NoWindowBeginsBehindThePadding) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const float kX[] = {1, 2, 3, 4};
+    const DistTensor x =
+        DistTensor::from_global(Tensor::from(Shape{1, 4}, kX), mesh, "S1");
+    const PoolOptions o{.stride = {5}, .padding = {1}, .ceil_mode = true};
+    EXPECT_EQ(doubles(max_pool1d(x, {2}, o)), (std::vector<double>{1}));
+    EXPECT_EQ(doubles(avg_pool1d(x, {2}, o)), (std::vector<double>{0.5}));
+  });
+}
+
+// The mean of a whole dimension takes sums from the other ranks.
+TEST(AdaptivePools, MeansOfWholeDimensionsGatherNothing) {
+  const Mesh mesh = Mesh::parse("a=4");
+  run(4, [&](Runtime& rt) {
+    const DistTensor x =
+        randn({2, 3, 16, 500}, mesh, "S2", DType::kF64, {1, 1});
+    RankContext& ctx = rt.context();
+    ctx.record = true;
+    adaptive_avg_pool2d(x, {1}).full();
+    int64_t counted = 0;
+    for (const CommEvent& e : ctx.events) counted += e.counted;
+    EXPECT_LE(counted, 3 * 2 * 3 * 8);
+    ctx.record = false;
+  });
+}
+
 // Windows [0, 2), [1, 4) and [3, 5) of five elements.
 TEST(AdaptivePools, WindowsOfDifferentSizes) {
   const Mesh mesh = Mesh::parse("a=2");
