@@ -55,6 +55,34 @@ TEST(Interpolate, AntialiasCoversAllElements) {
   });
 }
 
+// torch 2.15's values, for a ratio that is not whole.
+TEST(Interpolate, AntialiasOfAnUnevenRatio) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const double kX[] = {8, 0, 0, 0, 16, 0, 4, 0, 2};
+    expect_near(
+        doubles(interpolate(
+            DistTensor::from_global(Tensor::from(Shape{1, 1, 9}, kX), mesh,
+                                    "S2"),
+            {.size = {4}, .mode = Interpolation::kLinear, .antialias = true})),
+        {2.971428571428571, 3.5121951219512195, 4.585365853658537,
+         1.5428571428571427});
+  });
+}
+
+// Element 49 is at position 49 * (2 / 98), which in f64 is below 1. torch reads
+// element 1.
+TEST(Interpolate, NearestIsRoundedAsInF32) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const double kX[] = {0, 1};
+    const std::vector<double> y = doubles(interpolate(
+        DistTensor::from_global(Tensor::from(Shape{1, 1, 2}, kX), mesh, "R"),
+        {.size = {98}}));
+    for (size_t i = 0; i < 98; ++i) EXPECT_EQ(y[i], i >= 49) << i;
+  });
+}
+
 // A captured step may not copy the weights from the host.
 TEST(Interpolate, InAGraph) {
   const auto device = RecordingDevice::make();
@@ -180,25 +208,26 @@ TEST(GridSample, EveryModeAgainstLoops) {
   });
 }
 
-// Beyond the border the value is constant, so the slope is 0. A position that
-// is NaN gives 0.
+// Beyond the border the value is constant, so the slope is 0; as in torch, it
+// is also 0 at the first and the last element. A position that is NaN gives 0.
 TEST(GridSample, SlopesAndNaN) {
   const Mesh mesh = Mesh::parse("a=2");
   run(2, [&](Runtime&) {
     const double kX[] = {1, 3, 7};
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    const double kGrid[] = {-2, 0, 0.25, 0, 1.5, 0, nan, 0};
+    const double kGrid[] = {-2, 0, 0.25, 0, 1.5, 0, -1, 0, 1, 0, nan, 0};
     const DistTensor x =
         DistTensor::from_global(Tensor::from(Shape{1, 1, 1, 3}, kX), mesh, "R");
     const DistTensor grid =
-        DistTensor::from_global(Tensor::from(Shape{1, 1, 4, 2}, kGrid), mesh,
+        DistTensor::from_global(Tensor::from(Shape{1, 1, 6, 2}, kGrid), mesh,
                                 "S2")
             .set_requires_grad();
     const DistTensor y = grid_sample(
         x, grid, {.padding = GridPadding::kBorder, .align_corners = true});
-    expect_near(doubles(y), {1, 4, 7, 0});
+    expect_near(doubles(y), {1, 4, 7, 1, 7, 0});
     const std::vector<double> slope = doubles(grad(sum(y), {grid})[0]);
-    expect_near({slope[0], slope[2], slope[4]}, {0, 4, 0});
+    expect_near({slope[0], slope[2], slope[4], slope[6], slope[8]},
+                {0, 4, 0, 0, 0});
   });
 }
 
