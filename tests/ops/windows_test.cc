@@ -129,5 +129,30 @@ TEST(Windows, PriceIsThatOfTheHalos) {
     }
 }
 
+// A rank receives the elements of y that its part of x meets, and no others:
+// with a stride, a loop counts them.
+TEST(Windows, TransposedConvolutionsFetchWhatTheyMeet) {
+  constexpr int64_t kChannels = 8, kTaps = 4, kStride = 2;
+  on_mesh("x=4", [&](const Mesh& m) {
+    for (const char* layout : {"S2", "S2@0|1001|1002|3003|4000"}) {
+      const DistTensor y = put(values({1, kChannels, 4000}, 5), m, layout),
+                       w = put(values({kChannels, kChannels, kTaps}, 2), m);
+      DistTensor x;
+      const int64_t got =
+          sent([&] { x = conv_transpose1d(y, w, {}, {.stride = {kStride}}); });
+      ASSERT_EQ(x.region()[2].size(), 1u) << layout;
+      const Interval made = x.region()[2][0], held = y.region()[2][0];
+      ASSERT_LT(made.size(), x.size(2)) << layout;
+      int64_t lacks = 0;
+      for (int64_t i = 0; i < 4000; ++i) {
+        const int64_t first = i * kStride;
+        lacks += first < made.hi && first + kTaps > made.lo &&
+                 !(i >= held.lo && i < held.hi);
+      }
+      EXPECT_EQ(got, lacks * kChannels * 8) << layout;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace dtensor::testing
