@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/ops/composed.h"
@@ -204,15 +205,21 @@ TEST(ChannelNorm, StatisticsHaveGradients) {
     const DistTensor centered = sub(x, mean(x, {2}, true));
     const DistTensor rstd =
         rsqrt(add(mean(square(centered), {2}, false), 1e-5));
-    const auto of = [&](const DistTensor& y, const DistTensor& m,
-                        const DistTensor& r) {
-      const DistTensor all = add(
-          add(sum(mul(y, sin(x.detach()))), sum(square(m))), sum(square(r)));
-      return grad(all, {x})[0].full().to_doubles();
-    };
-    const auto got = of(n.y, n.mean, n.rstd),
-               want = of(mul(centered, unsqueeze(rstd, -1)), flat, rstd);
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-9);
+    // Each statistic alone, and both.
+    for (const auto& [has_mean, has_rstd] :
+         {std::pair{true, false}, {false, true}, {true, true}}) {
+      const auto of = [&](const DistTensor& y, const DistTensor& m,
+                          const DistTensor& r) {
+        DistTensor all = sum(mul(y, sin(x.detach())));
+        if (has_mean) all = add(all, sum(square(m)));
+        if (has_rstd) all = add(all, sum(square(r)));
+        return grad(all, {x})[0].full().to_doubles();
+      };
+      const auto got = of(n.y, n.mean, n.rstd),
+                 want = of(mul(centered, unsqueeze(rstd, -1)), flat, rstd);
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_NEAR(got[i], want[i], 1e-9) << has_mean << has_rstd;
+    }
   });
 }
 
