@@ -99,6 +99,23 @@ TEST(Order, TiesAndNaNs) {
                {5, 6, 6, 0, 6}, "mode");
 }
 
+// The smallest integer of a type has no negative.
+TEST(Order, TheSmallestIntegers) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  constexpr int32_t kLeast32 = std::numeric_limits<int32_t>::min();
+  for (const char* layout : {"R", "S0"})
+    on_mesh("x=3", [&](const Mesh& m) {
+      const int64_t wide[] = {5, kLeast, 3, kLeast};
+      const int32_t narrow[] = {5, kLeast32, 3, kLeast32};
+      for (const Tensor& t :
+           {Tensor::from(Shape{4}, wide), Tensor::from(Shape{4}, narrow)}) {
+        const TopK least = min(DistTensor::from_global(t, m, layout), 0);
+        EXPECT_EQ(least.values.full().integer_at(0), t.integer_at(1)) << layout;
+        EXPECT_EQ(least.indices.item<int64_t>(), 1) << layout;
+      }
+    });
+}
+
 // Integers that f64 cannot hold, bools, and elements of half types.
 TEST(Order, OtherTypes) {
   for (const char* layout : {"R", "S0"})
@@ -360,10 +377,19 @@ TEST(Order, SplitRowsAreNotGathered) {
     });
     EXPECT_LT(bytes([&] { mode(x); }), sorts + 400);
     EXPECT_LT(bytes([&] { kthvalue(x, 3); }), 400);
-    // A sort sends less for so many elements, or for a short row.
+    // The k smallest of each part have more bytes than the counts of digits.
+    expect_selects(1, [&] { kthvalue(x, 5000); });
+    // A sort sends less for so many elements, or for a short row: the price of
+    // one is that of a rank's share of the row.
     const DistTensor many = full({20}, 0.5, m);
     EXPECT_LT(bytes([&] { quantile(x, many, 0); }), 2 * sorts);
     EXPECT_LT(bytes([&] { median(narrow(x, 0, 0, 400), 0); }), selects / 2);
+    const DistTensor part = randn({40000}, m, "S0", DType::kF32, {1, 1}),
+                     some = full({16}, 0.5, m);
+    EXPECT_LT(bytes([&] {
+                quantile(part, some, 0, false, QuantileInterpolation::kNearest);
+              }),
+              0.75 * 16 * static_cast<double>(selects));
   });
 }
 
