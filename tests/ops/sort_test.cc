@@ -13,11 +13,14 @@
 #include <vector>
 
 #include "dtensor/comm_event.h"
+#include "dtensor/observer.h"
 #include "dtensor/ops/create.h"
 #include "dtensor/ops/pointwise.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/rank_context.h"
+#include "dtensor/scopes.h"
 #include "tests/ops/structured_testing.h"
+#include "tests/testing.h"
 
 namespace dtensor::testing {
 namespace {
@@ -63,13 +66,14 @@ TEST(Sort, AnyValuesInAnyPartsOfARow) {
                    kInf = std::numeric_limits<double>::infinity();
   std::mt19937 rng(7);
   for (const size_t n : {0, 1, 3, 10, 5000}) {
-    std::vector<Values> all(5, Values(n));
+    std::vector<Values> all(6, Values(n));
     for (size_t i = 0; i < n; ++i) {
       all[0][i] = static_cast<double>(rng() % 1000) - 500;
       all[1][i] = static_cast<double>(rng() % 3) - 1;  // few different ones
       all[2][i] = static_cast<double>(i);              // in order
       all[3][i] = -static_cast<double>(i);
       all[4][i] = 2;
+      all[5][i] = rng() % 2 ? 0.0 : -0.0;  // equal
     }
     for (const auto& [mesh, layout] : {std::pair{"x=2", "S0"},
                                        {"x=5", "S0"},
@@ -191,6 +195,39 @@ TEST(Sort, GradientsGoWhereTheValuesWere) {
     return y;
   };
   check_problem(p, {{"x=1", {}}, {"x=3", {"S0"}}, {"x=2,y=2", {"S0,S0"}}});
+}
+
+// The price is that of the elements which a rank receives; what it may receive
+// at most, if the values are uneven, is twice its part of values and indices.
+TEST(Sort, PriceIsThatOfItsMessages) {
+  RunOptions options;
+  options.world = 4;
+  options.cost.axes.resize(1);
+  options.cost.axes[0].alpha_ps = 0;
+  options.cost.axes[0].ps_per_byte = 1;
+  run(options, [](Runtime& rt) {
+    RankContext& context = rt.context();
+    context.record = true;
+    const DistTensor x =
+        randn({40000}, rt.mesh(), "S0", DType::kF32, {1, 1}).as_parameter();
+    int64_t price = 0, bytes = 0;
+    {
+      const OnOp observe(context, [&](const OpRan& op) {
+        if (op.op == "sort") price = op.choice.comm_ps;
+      });
+      sort(x);
+    }
+    for (const CommEvent& e : context.events) bytes += e.counted;
+    EXPECT_NEAR(static_cast<double>(price), static_cast<double>(bytes),
+                0.05 * static_cast<double>(price));
+    const ExplicitOnly only;
+    const std::string want =
+        "[sort] would have to communicate while it computes (all-to-all, "
+        "240000 bytes)";
+    EXPECT_EQ(
+        dtensor::testing::error_of([&] { sort(x); }).substr(0, want.size()),
+        want);
+  });
 }
 
 TEST(Sort, BadInput) {
