@@ -157,16 +157,17 @@ TEST(Indexing, SplitDimensionsSendNothing) {
   });
 }
 
-// A rank that holds two ranges of the dimension adds up the results of both.
-TEST(Indexing, TwoRangesOfTheDimension) {
+// A rank that holds several ranges of the dimension adds up their results.
+TEST(Indexing, SeveralRangesOfTheDimension) {
   on_mesh("x=2", [](const Mesh& mesh) {
     Layout l;
     const Split halves = Split::over({0});
-    l.dims = {Dim(4), Dim::concat({Dim(2, halves), Dim(5, halves)})};
+    l.dims = {Dim(4),
+              Dim::concat({Dim(2, halves), Dim(3, halves), Dim(2, halves)})};
     const Array table = values({4, 7}, 1),
                 at = integers({4, 3}, {0, 1, 2, 6, 5, 4, 3, 3, 0, 2, 6, 1});
     const DistTensor x = put(table, mesh).redistribute(mesh, l).as_parameter();
-    ASSERT_EQ(x.region()[1].size(), 2u);
+    ASSERT_EQ(x.region()[1].size(), 3u);
     const DistTensor y = gather(x, 1, put(at, mesh));
     EXPECT_EQ(y.spec()->to_string(), "f64[4, 3](P)");
     Array want = zeros_like({4, 3});
