@@ -178,6 +178,14 @@ TEST(EmbeddingBag, BagsOfAVector) {
     o.include_last_offset = false;
     expect_near(array_of(embedding_bag(table, reshape(ids, {1, 5}), o).full()),
                 {{1, 1}, {2.5}}, 1e-15, "one row");
+    // NaN is the largest element of the bags that have it.
+    const DistTensor some = put({{4, 1}, {1, 2, kNaN, 5}}, mesh, "S0"),
+                     offsets = put(integers({2}, {0, 3}), mesh);
+    expect_near(
+        array_of(embedding_bag(some, ids,
+                               {.mode = BagMode::kMax, .offsets = offsets})
+                     .full()),
+        {{2, 1}, {kNaN, 2}}, 0, "NaN");
   });
 }
 
@@ -253,6 +261,21 @@ TEST(ByIndex, MeanOfManyHalves) {
                                         src, IndexReduction::kMean, false);
     EXPECT_NEAR(y.item(), 0.1, 0.001);
   });
+}
+
+// Of n indices from the end, -n is the first element.
+TEST(ByIndex, NegativeIndices) {
+  for (const char* layout : {"R", "S0", "S1"})
+    on_mesh("x=2", [&](const Mesh& mesh) {
+      const DistTensor x = put({{2, 3}, {0, 1, 2, 3, 4, 5}}, mesh, layout),
+                       at = put(integers({2, 2}, {-3, -1, 2, -2}), mesh);
+      expect_near(array_of(take_along_dim(x, at, 1).full()),
+                  {{2, 2}, {0, 2, 5, 4}}, 0, layout);
+      expect_near(array_of(take_along_dim(x, at - 3).full()),
+                  {{4}, {0, 2, 5, 1}}, 0, layout);
+      expect_near(array_of(take(x, at - 3).full()), {{2, 2}, {0, 2, 5, 1}}, 0,
+                  layout);
+    });
 }
 
 TEST(ByIndex, OnlyIntegersAreIndices) {
