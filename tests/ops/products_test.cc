@@ -2,7 +2,10 @@
 // Products of matrices and vectors that torch's cases (tests/conformance) lack.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "dtensor/ops/contraction.h"
+#include "dtensor/ops/distance.h"
 #include "tests/ops/structured_testing.h"
 
 namespace dtensor::testing {
@@ -44,6 +47,39 @@ TEST(Tensordot, WithoutDimensionsIsTheOuterProduct) {
     EXPECT_EQ(array_of(xy.full()).v, (Values{1, 10, 100, 2, 20, 200}));
     EXPECT_EQ(array_of(tensordot(y, z, 0).full()).v, (Values{5, 50, 500}));
     EXPECT_EQ(tensordot(z, z, 0).item(), 25);
+  });
+}
+
+// The last dimensions belong together, so the first one of a matrix has none.
+TEST(Kron, OfAMatrixAndAVector) {
+  on_mesh("a=2", [&](const Mesh& mesh) {
+    for (const char* layout : {"R", "S0"}) {
+      const DistTensor x = put({{2, 2}, {1, 2, 3, 4}}, mesh, layout),
+                       y = put({{3}, {5, 6, 7}}, mesh, layout);
+      expect_near(array_of(kron(x, y).full()),
+                  {{2, 6}, {5, 6, 7, 10, 12, 14, 15, 18, 21, 20, 24, 28}}, 0,
+                  layout);
+      expect_near(array_of(kron(y, x).full()),
+                  {{2, 6}, {5, 10, 6, 12, 7, 14, 15, 20, 18, 24, 21, 28}}, 0,
+                  layout);
+    }
+  });
+}
+
+// As in torch, the distance of equal vectors has the slope 0.
+TEST(CDist, GradientsOfEqualVectors) {
+  on_mesh("a=2", [&](const Mesh& mesh) {
+    const double r = std::sqrt(2.0);
+    for (const bool by_matmul : {false, true}) {
+      const DistTensor x =
+          put({{3, 2}, {1, 2, 3, 4, 1, 2}}, mesh, "S0").set_requires_grad();
+      const DistTensor d = cdist(x, x, 2, by_matmul);
+      expect_near(array_of(d.full()),
+                  {{3, 3}, {0, 2 * r, 0, 2 * r, 0, 2 * r, 0, 2 * r, 0}}, 1e-12,
+                  "distances");
+      expect_near(array_of(grad(sum(d), {x})[0].full()),
+                  {{3, 2}, {-r, -r, 2 * r, 2 * r, -r, -r}}, 1e-12, "gradient");
+    }
   });
 }
 
