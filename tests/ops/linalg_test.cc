@@ -3,6 +3,7 @@
 // unique, singular matrices, and errors.
 #include "dtensor/ops/linalg.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -39,13 +40,15 @@ DistTensor definite(const Mesh& mesh, const char* layout) {
 TEST(Linalg, FactorsHaveTheMatrixAsTheirProduct) {
   for (const char* layout : {"R", "S0", "S1", "S2", "P"})
     on_mesh("x=2", [&](const Mesh& mesh) {
-      for (const Shape& shape : {Shape{3, 5, 2}, Shape{3, 2, 5}}) {
+      for (const Shape& shape :
+           {Shape{3, 5, 2}, Shape{3, 2, 5}, Shape{3, 3, 6}}) {
+        const int64_t n = std::min(shape[1], shape[2]);
         const DistTensor x = put(values(shape, 1), mesh, layout),
-                         one = eye(2, 2, mesh, DType::kF64);
+                         one = eye(n, n, mesh, DType::kF64);
         const Svd f = svd(x);
         expect_equal(matmul(f.u * unsqueeze(f.s, -2), f.vh), x, layout);
         const DistTensor thin = shape[1] == 5 ? f.u : t(f.vh);
-        expect_equal(matmul(t(thin), thin), expand(one, {3, 2, 2}), layout);
+        expect_equal(matmul(t(thin), thin), expand(one, {3, n, n}), layout);
         const Qr o = qr(x);
         expect_equal(matmul(o.q, o.r), x, layout);
         expect_equal(triu(o.r), o.r, layout);
