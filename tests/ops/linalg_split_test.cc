@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/observer.h"
 #include "dtensor/ops/contraction.h"
 #include "dtensor/ops/diagonal.h"
 #include "dtensor/ops/grad.h"
@@ -381,6 +382,28 @@ TEST(LinalgSplit, BytesOfCholesky) {
   on_mesh("tp=4", [&](const Mesh& mesh) {
     EXPECT_EQ(cholesky(put(definite(8), mesh, "S0")).spec()->to_string(),
               "f64[8, 8](R)");
+  });
+}
+
+// Every rank has a turn, with two messages: the factor of a block, and the rows
+// below it.
+TEST(LinalgSplit, PriceOfCholeskysMessages) {
+  RunOptions options;
+  options.world = 4;
+  options.cost.axes.resize(1);
+  options.cost.axes[0].alpha_ps = 1000;
+  options.cost.axes[0].ps_per_byte = 1;
+  run(options, [](Runtime& rt) {
+    RankContext& context = rt.context();
+    context.record = true;
+    int64_t price = 0, bytes = 0;
+    const DistTensor x = put(definite(512), rt.mesh(), "S0").as_parameter();
+    const OnOp observe(context, [&](const OpRan& op) {
+      if (op.op == "cholesky") price = op.choice.comm_ps;
+    });
+    cholesky(x);
+    for (const CommEvent& e : context.events) bytes += e.predicted;
+    EXPECT_EQ(price, 4 * 2 * 1000 + bytes);
   });
 }
 
