@@ -182,6 +182,45 @@ TEST(DistributionsTest, Orthogonal) {
   }
 }
 
+// Householder's reflection of a column has one sign, whatever the column; each
+// sign of a uniformly distributed factor is as likely.
+TEST(DistributionsTest, OrthogonalFactorsHaveBothSigns) {
+  on_mesh("x=2", [](const Mesh& m) {
+    int positive = 0;
+    for (uint64_t stream = 0; stream < 100; ++stream)
+      positive +=
+          orthogonal({3, 1}, m, {}, DType::kF64, {7, stream}).full().at(0) > 0;
+    EXPECT_NEAR(positive, 50, 25);
+  });
+}
+
+// Each element of the result has a number of its own, even if the mean or the
+// deviation is one number for several.
+TEST(DistributionsTest, NormalNumbersAreDrawnForEachElement) {
+  on_mesh("x=2", [](const Mesh& m) {
+    const DistTensor row = zeros({1, 50}, m, {}, DType::kF64),
+                     column = ones({20, 1}, m, "S0", DType::kF64);
+    for (const DistTensor& x :
+         {normal(row, column, kSource), normal(column, row + 1, kSource)}) {
+      std::vector<double> v = array_of(x.full()).v;
+      std::sort(v.begin(), v.end());
+      EXPECT_EQ(std::unique(v.begin(), v.end()) - v.begin(), 1000);
+    }
+  });
+}
+
+// A uniform number of a half type is a multiple of 1/256 or of 1/2048.
+TEST(DistributionsTest, SmallProbabilitiesInHalves) {
+  on_mesh("x=2", [](const Mesh& m) {
+    for (const DType t : {DType::kBF16, DType::kF16}) {
+      const double p = std::ldexp(1.0, -14), n = 4'000'000;
+      const DistTensor b = bernoulli(full({4'000'000}, p, m, "S0", t), kSource);
+      EXPECT_NEAR(sum(cast(b, DType::kF64)).item(), n * p, 5 * std::sqrt(n * p))
+          << name(t);
+    }
+  });
+}
+
 TEST(DistributionsTest, Dropout) {
   on_mesh("x=2", [](const Mesh& m) {
     // Whole channels are kept or dropped.
