@@ -153,6 +153,8 @@ TEST(LSTM, DropsOutBetweenLayersInTraining) {
               values(lstm.forward(zero).output));
     EXPECT_NE(values(lstm.forward(x).state.h),
               values(lstm.forward(zero).state.h));
+    // Nothing is dropped behind the last layer.
+    for (const double y : values(lstm.forward(x).output)) EXPECT_NE(y, 0);
     lstm.eval();
     EXPECT_EQ(values(lstm.forward(x).output), values(same.forward(x).output));
     for (const DistTensor& p : same.parameters())
