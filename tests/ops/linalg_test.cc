@@ -182,6 +182,12 @@ TEST(Linalg, PowersAndNorms) {
                    "kept");
       expect_equal(norm(y, order, {2, 0}), n, "norm");
     }
+    // The sums of columns are 4 and 6, and those of rows 3 and 7.
+    const DistTensor four = put({{2, 2}, {1, -2, -3, 4}}, mesh, "S0");
+    EXPECT_EQ(matrix_norm(four, 1).item(), 6);
+    EXPECT_EQ(matrix_norm(four, -1).item(), 4);
+    EXPECT_EQ(matrix_norm(four, kInf).item(), 7);
+    EXPECT_EQ(matrix_norm(four, -kInf).item(), 3);
     expect_equal(matrix_norm(y, "nuc", {2, 0}, true),
                  reshape(sum(svdvals(as), {-1}), {1, 2, 1}), "nuc");
   });
