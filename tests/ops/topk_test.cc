@@ -58,6 +58,10 @@ TEST(TopK, OfSeveralRanges) {
     const TopK two = topk(x, 2, -1, false);
     EXPECT_EQ(array_of(two.values.full()).v, (std::vector<double>{0, 1}));
     EXPECT_EQ(two.indices.full().to_integers(), (std::vector<int64_t>{0, 3}));
+    // Fewer than any range has.
+    const TopK one = topk(x, 1);
+    EXPECT_EQ(one.values.item(), 13);
+    EXPECT_EQ(one.indices.item<int64_t>(), 11);
   });
 }
 
