@@ -112,6 +112,9 @@ TEST(Order, TheSmallestIntegers) {
         const TopK least = min(DistTensor::from_global(t, m, layout), 0);
         EXPECT_EQ(least.values.full().integer_at(0), t.integer_at(1)) << layout;
         EXPECT_EQ(least.indices.item<int64_t>(), 1) << layout;
+        EXPECT_EQ(argmin(DistTensor::from_global(t, m, layout)).item<int64_t>(),
+                  1)
+            << layout;
       }
     });
 }
