@@ -213,6 +213,33 @@ TEST(VectorNorm, OfAPowerBelowOneHasAGradientAtZero) {
   });
 }
 
+// As in torch, the norm of zeros has the gradient 0. A sum of negative powers
+// is 0 for infinities, whose norm is infinite.
+TEST(VectorNorm, OfRowsWhoseSumIsZero) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    for (const char* layout : {"R", "S0", "S1"}) {
+      DistTensor x = put({{2, 2}, {0, 0, 3, 4}}, mesh, layout);
+      x.set_requires_grad();
+      const DistTensor norm = vector_norm(x, 2, {1});
+      expect_near(array_of(norm.full()), {{2}, {0, 5}}, 1e-15, layout);
+      expect_near(array_of(grad(sum(norm), {x})[0].full()),
+                  {{2, 2}, {0, 0, 0.6, 0.8}}, 1e-15, layout);
+      constexpr double kInf = std::numeric_limits<double>::infinity();
+      const DistTensor inf = put({{2, 2}, {kInf, -kInf, 3, 4}}, mesh, layout);
+      EXPECT_EQ(vector_norm(inf, -1, {1}).full().at(0), kInf) << layout;
+    }
+  });
+}
+
+// With fewer elements than the correction, torch divides by 0.
+TEST(Variance, OfFewerElementsThanTheCorrection) {
+  on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor v = put({{2}, {1, 2}}, mesh, "S0");
+    EXPECT_EQ(var(v, {}, 3).item(), std::numeric_limits<double>::infinity());
+    EXPECT_TRUE(std::isnan(var(put({{2}, {1, 1}}, mesh), {}, 3).item()));
+  });
+}
+
 // The gradient of the norm of (3, 4) is (3/5, 4/5), and that of the sum of
 // these is ((16 - 12) / 125, (9 - 12) / 125).
 TEST(VectorNorm, HasBothDerivatives) {
