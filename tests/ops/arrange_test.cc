@@ -34,7 +34,17 @@ TEST(Arrange, AtLeastSoManyDimensions) {
   });
 }
 
-// Every rank sends its part once, to the rank that mirrors it.
+TEST(Arrange, RollsInBothDirections) {
+  run(2, [](Runtime& rt) {
+    for (const char* layout : {"R", "S0"})
+      for (const int64_t by : {-7, -2, 0, 1, 3, 5, 12}) {
+        const DistTensor y = roll(arange(5, rt.mesh(), layout), {by}, {0});
+        for (int64_t i = 0; i < 5; ++i)
+          EXPECT_EQ(y.full().at(i), ((i - by) % 5 + 5) % 5) << by << layout;
+      }
+  });
+}
+
 TEST(Arrange, PadsByNoMoreThanFits) {
   run(1, [](Runtime& rt) {
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -45,6 +55,7 @@ TEST(Arrange, PadsByNoMoreThanFits) {
   });
 }
 
+// Every rank sends its part once, to the rank that mirrors it.
 TEST(Arrange, FlipSendsEachElementOnce) {
   run(4, [](Runtime& rt) {
     const DistTensor x = arange(8, rt.mesh(), "S0");
