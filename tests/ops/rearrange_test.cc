@@ -89,6 +89,23 @@ TEST(Rearrange, ADiagonalSendsNoMatrix) {
   });
 }
 
+// In the second row, and then in the third one; above the diagonal, from the
+// second column on.
+TEST(Rearrange, DiagonalsThatAreReplaced) {
+  run(2, [](Runtime& rt) {
+    for (const char* layout : {"R", "S0", "S1"}) {
+      const DistTensor x = zeros({3, 3}, rt.mesh(), layout),
+                       src = arange(2, rt.mesh(), {}, DType::kF32) + 1;
+      EXPECT_EQ(values(diagonal_scatter(x, src, -1)),
+                (Values{0, 0, 0, 1, 0, 0, 0, 2, 0}))
+          << layout;
+      EXPECT_EQ(values(diagonal_scatter(x, src, 1)),
+                (Values{0, 1, 0, 0, 0, 2, 0, 0, 0}))
+          << layout;
+    }
+  });
+}
+
 TEST(Rearrange, Indices) {
   run(2, [](Runtime& rt) {
     const Mesh mesh = rt.mesh();
