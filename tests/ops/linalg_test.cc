@@ -277,6 +277,21 @@ TEST(Linalg, OneVectorForOneByOneMatrices) {
   });
 }
 
+// More columns than are rotated one by one.
+TEST(Linalg, SingularValuesOfTinyAndLargeNumbers) {
+  testing::on_mesh("x=1", [](const Mesh& mesh) {
+    for (const double size : {1e-200, 1e200}) {
+      Array x = zeros_like({9, 9});
+      for (int64_t i = 0; i < 9; ++i)
+        x.at(i * 9 + 8 - i) = size * static_cast<double>(i + 1);
+      const std::vector<double> s =
+          testing::values(svdvals(testing::put(x, mesh)));
+      for (size_t i = 0; i < 9; ++i)
+        EXPECT_NEAR(s[i] / size, static_cast<double>(9 - i), 1e-12) << size;
+    }
+  });
+}
+
 TEST(Linalg, EigenvaluesOfLargeNumbers) {
   testing::on_mesh("x=1", [](const Mesh& mesh) {
     const DistTensor x =
