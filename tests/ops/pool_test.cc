@@ -57,6 +57,22 @@ TEST(MaxPool, NaNIsTheLargest) {
   });
 }
 
+// Of the taps at rows -2, 0, 2 and 4, the second one is the first in x.
+TEST(MaxPool, DilatedTapsInThePadding) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    const double kX[] = {9, 1, 2, 3};
+    for (const char* layout : {"R", "S2"}) {
+      const auto [y, at] = max_pool2d_with_indices(
+          DistTensor::from_global(Tensor::from(Shape{1, 1, 4, 1}, kX), mesh,
+                                  layout),
+          {4, 1}, {.stride = {1}, .padding = {2, 0}, .dilation = {2, 1}});
+      EXPECT_EQ(doubles(y), (std::vector<double>{9, 3})) << layout;
+      EXPECT_EQ(doubles(at), (std::vector<double>{0, 3})) << layout;
+    }
+  });
+}
+
 // Windows of 3 with a stride of 1 reach one row of each neighbour. In the
 // backward pass, the cotangent's rows and their taps travel, 8 bytes each.
 TEST(MaxPool, SendsOnlyTheHalo) {
@@ -163,6 +179,23 @@ TEST(AdaptivePools, WindowsOfDifferentSizes) {
           (std::vector<double>{1, 3, 3}))
           << layout;
     }
+  });
+}
+
+// An infinity outside of a window has no part in its mean: rows 0 and 1, 1 to
+// 3, and 3 and 4.
+TEST(AdaptivePools, OfInfinity) {
+  const Mesh mesh = Mesh::parse("a=2");
+  run(2, [&](Runtime&) {
+    constexpr double kInf = std::numeric_limits<double>::infinity();
+    const double kX[] = {1, 1, 3, 3, kInf, kInf, 5, 5, 7, 7};
+    for (const char* layout : {"R", "S2"})
+      EXPECT_EQ(doubles(adaptive_avg_pool2d(
+                    DistTensor::from_global(Tensor::from(Shape{1, 1, 5, 2}, kX),
+                                            mesh, layout),
+                    {3, -1})),
+                (std::vector<double>{2, 2, kInf, kInf, 6, 6}))
+          << layout;
   });
 }
 
