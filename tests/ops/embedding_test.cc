@@ -66,6 +66,36 @@ TEST(EmbeddingTest, RowsInTwoRanges) {
   });
 }
 
+// Every row counts as often as its id occurs, in a reproducible run too.
+TEST(EmbeddingTest, GradientsOfRowsInTwoRanges) {
+  for (const bool reproducible : {false, true}) {
+    RunOptions options;
+    options.world = 2;
+    options.reproducible = reproducible;
+    run(options, [](Runtime& rt) {
+      Layout l;
+      const Split halves = Split::over({0});
+      l.dims = {Dim::concat({Dim(2, halves), Dim(5, halves)}), Dim(3)};
+      const DistTensor table =
+          put(values({7, 3}, 1), rt.mesh(), "", DType::kF32)
+              .redistribute(rt.mesh(), l)
+              .detach()
+              .as_parameter()
+              .set_requires_grad();
+      ASSERT_EQ(table.region()[0].size(), 2u);
+      const DistTensor ids = put(kIds, rt.mesh());
+      Array want = zeros_like({7, 3});
+      for (double id : kIds.v)
+        for (int64_t j = 0; j < 3 && id >= 0 && id < 7; ++j)
+          want.at(3 * static_cast<int64_t>(id) + j) += 1;
+      const DistTensor y = embedding(table, ids, {.zeros_outside = true});
+      const DistTensor d = grad(sum(y), {table})[0];
+      EXPECT_EQ(d.layout(), l);
+      expect_near(array_of(d.full()), want, 0, "gradient");
+    });
+  }
+}
+
 TEST(EmbeddingTest, EmptyParts) {
   check_problem(problem(2, 1, integers({2}, {1, 0})),
                 {{"x=3", {"S0", "R"}},
