@@ -147,6 +147,11 @@ TEST(Decode, CopiesRowsToTheirIndices) {
             expect_near(narrow(x, dim, 0, 1), narrow(rows, dim, 2, 1));
             expect_near(narrow(x, dim, 1, 2), narrow(before, dim, 1, 2));
             expect_near(narrow(x, dim, 3, 1), narrow(rows, dim, 0, 1));
+            const DistTensor y = (before * 1).redistribute(layout);
+            copy_into(y, rows, dim, 1);
+            EXPECT_EQ(y.spec(), spec);
+            expect_near(narrow(y, dim, 0, 1), narrow(before, dim, 0, 1));
+            expect_near(narrow(y, dim, 1, 3), rows);
           });
 }
 
