@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dtensor/ops/all_ops.h"
@@ -205,7 +206,7 @@ const Op& backward_op(bool sums) {
   return sums ? total : apply;
 }
 
-// The gradient of standardized(), from the cotangents of its four results, of
+// The gradient of standardized(), from the cotangents of y, mean and rstd, of
 // which some are undefined: dx = rstd * dy + slope * y + shift, where slope and
 // shift are as small as rstd. If only dy is defined, and rows are long, two
 // passes over the elements do.
@@ -215,13 +216,13 @@ DistTensor standardized_gradient(const DistTensor& x,
                                  const std::vector<int>& dims) {
   const DistTensor &y = results[0], &rstd = results[2];
   const DistTensor &dy = cotangents[0], &dmean = cotangents[1],
-                   &drstd = cotangents[2], &dvariance = cotangents[3];
+                   &drstd = cotangents[2];
   const double inv_n = static_cast<double>(numel(rstd.shape())) /
                        static_cast<double>(numel(y.shape()));
   int64_t row = 1;
   for (int d = x.ndim(); d-- > 0 && rstd.size(d) == 1;) row *= x.size(d);
-  if (row >= 16 && !dmean.defined() && !drstd.defined() &&
-      !dvariance.defined() && !grad_enabled() && !reproducible(x.dtype())) {
+  if (row >= 16 && !dmean.defined() && !drstd.defined() && !grad_enabled() &&
+      !reproducible(x.dtype())) {
     StandardizedArgs args;
     Shape sets;
     for (int d = 0; d < x.ndim(); ++d)
@@ -245,14 +246,14 @@ DistTensor standardized_gradient(const DistTensor& x,
   }
   if (dmean.defined()) add_to(shift, mul(dmean, inv_n));
   if (drstd.defined()) add_to(slope, mul(mul(drstd, square(rstd)), -inv_n));
-  if (dvariance.defined()) add_to(slope, mul(div(dvariance, rstd), 2 * inv_n));
   if (!slope.defined()) return expand(shift, y.shape());
   const DistTensor dx =
       shift.defined() ? addcmul(shift, y, slope) : mul(y, slope);
   return dy.defined() ? addcmul(dx, dy, rstd) : dx;
 }
 
-// (x - mean) * rstd over these dimensions, and the variance. Halves give f32.
+// (x - mean) * rstd over these dimensions, and the variance, which has no
+// gradient. Halves give f32.
 std::pair<NormWithStats, DistTensor> standardized(std::string_view op,
                                                   const DistTensor& given,
                                                   const std::vector<int>& dims,
@@ -260,11 +261,13 @@ std::pair<NormWithStats, DistTensor> standardized(std::string_view op,
   const DistTensor x = wide(given);
   const bool recorded = any_records({x});
   std::vector<DistTensor> out;
+  DistTensor variance;
   {
     const NoGrad no_grad;
-    const auto [variance, mean] = var_mean(x, dims, 0, true);
+    DistTensor mean;
+    std::tie(variance, mean) = var_mean(x, dims, 0, true);
     const DistTensor rstd = rsqrt(add(variance, eps));
-    out = {mul(sub(x, mean), rstd), mean, rstd, variance};
+    out = {mul(sub(x, mean), rstd), mean, rstd};
   }
   if (recorded)
     out = with_gradient(
@@ -275,7 +278,7 @@ std::pair<NormWithStats, DistTensor> standardized(std::string_view op,
           return {standardized_gradient(x, results, cotangents, dims)};
         },
         {x}, Needs::kOutputs);
-  return {{out[0], out[1], out[2]}, out[3]};
+  return {{out[0], out[1], out[2]}, variance};
 }
 
 // batch_norm() and instance_norm() by the statistics of x over `dims`.
