@@ -91,7 +91,9 @@ TEST(MaskedSelect, EveryType) {
       const DistTensor x = cast(wide, t), y = masked_select(x, gt(x, 2));
       EXPECT_EQ(y.dtype(), t);
       EXPECT_EQ(values(y), want);
-      EXPECT_EQ(values(masked_select(gt(x, 5), gt(x, 2))), signs);
+      const DistTensor bools = masked_select(gt(x, 5), gt(x, 2));
+      EXPECT_EQ(bools.dtype(), DType::kBool);
+      EXPECT_EQ(values(bools), signs);
     });
 }
 
@@ -235,6 +237,17 @@ TEST(Unique, ElementsAndSlices) {
   }
 }
 
+TEST(Unique, OfNothing) {
+  on_mesh("x=2", [](const Mesh& m) {
+    for (const Unique& u : {unique(zeros({0}, m, "S0")),
+                            unique_consecutive(zeros({0}, m, "S0"))}) {
+      EXPECT_EQ(u.values.shape(), Shape{0});
+      EXPECT_EQ(u.inverse.shape(), Shape{0});
+      EXPECT_EQ(u.counts.shape(), Shape{0});
+    }
+  });
+}
+
 TEST(Unique, OtherTypesAndShapes) {
   on_mesh("x=2", [](const Mesh& mesh) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
@@ -334,6 +347,24 @@ TEST(UsedRows, DryRun) {
     EXPECT_EQ(used.rows.shape(), (Shape{104, 3}));
     const DistTensor y = embedding_bag(used.rows, used.places);
     EXPECT_EQ(grad(sum(y), {used.rows})[0].spec(), rows_spec(t, 104));
+    // There are no more than the table has.
+    EXPECT_EQ(used_rows(ones({7, 3}, rt.mesh()),
+                        zeros({20, 5}, rt.mesh(), "S0", DType::kI64))
+                  .rows.shape(),
+              (Shape{8, 3}));
+  });
+}
+
+// Gradients of rows lie as those of the table do.
+TEST(UsedRows, HaveTheTablesGradLayout) {
+  on_mesh("x=2", [](const Mesh& m) {
+    DistTensor t = ones({9, 4}, m, "S0").as_parameter();
+    t.set_grad_layout("S1");
+    const UsedRows used = used_rows(t, zeros({6}, m, "S0", DType::kI64));
+    const DistTensor d =
+        grad(sum(embedding(used.rows, used.places)), {used.rows})[0];
+    EXPECT_EQ(d.spec(), rows_spec(t, used.rows.size(0)));
+    EXPECT_EQ(d.layout().to_string(m), "S1");
   });
 }
 
