@@ -277,6 +277,15 @@ TEST(Linalg, OneVectorForOneByOneMatrices) {
   });
 }
 
+// Small numbers are no zeros.
+TEST(Linalg, InverseOfSmallNumbers) {
+  testing::on_mesh("x=2", [](const Mesh& mesh) {
+    const DistTensor small = eye(2, 2, mesh, DType::kF64) * 1e-30;
+    EXPECT_EQ(testing::values(inv(small) * 1e-30),
+              (std::vector<double>{1, 0, 0, 1}));
+  });
+}
+
 // More columns than are rotated one by one.
 TEST(Linalg, SingularValuesOfTinyAndLargeNumbers) {
   testing::on_mesh("x=1", [](const Mesh& mesh) {
