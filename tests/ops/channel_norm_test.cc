@@ -233,6 +233,11 @@ TEST(ChannelNorm, StatisticsOfHalvesAreF32) {
     EXPECT_EQ(y.y.dtype(), DType::kBF16);
     const NormWithStats n = native_group_norm(half, 1);
     EXPECT_EQ(n.mean.dtype(), DType::kF32);
+    // Running statistics of halves, whose rstd has more digits.
+    const DistTensor none = zeros({2}, rt.mesh(), {}, DType::kBF16),
+                     three = none + 3, one = ones({1, 2, 1}, rt.mesh());
+    EXPECT_NEAR(batch_norm(one, none, three).y.full().at(0),
+                1 / std::sqrt(3 + 1e-5), 1e-6);
     EXPECT_NEAR(at(select(n.mean, 1, 0), 0), 8, 0.1);
   });
 }
