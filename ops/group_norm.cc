@@ -252,8 +252,7 @@ DistTensor standardized_gradient(const DistTensor& x,
   return dy.defined() ? addcmul(dx, dy, rstd) : dx;
 }
 
-// (x - mean) * rstd over these dimensions, and the variance, which has no
-// gradient. Halves give f32.
+// (x - mean) * rstd over these dimensions, and the variance without a gradient.
 std::pair<NormWithStats, DistTensor> standardized(std::string_view op,
                                                   const DistTensor& given,
                                                   const std::vector<int>& dims,
@@ -261,10 +260,9 @@ std::pair<NormWithStats, DistTensor> standardized(std::string_view op,
   const DistTensor x = wide(given);
   const bool recorded = any_records({x});
   std::vector<DistTensor> out;
-  DistTensor variance;
+  DistTensor variance, mean;
   {
     const NoGrad no_grad;
-    DistTensor mean;
     std::tie(variance, mean) = var_mean(x, dims, 0, true);
     const DistTensor rstd = rsqrt(add(variance, eps));
     out = {mul(sub(x, mean), rstd), mean, rstd};
