@@ -209,6 +209,7 @@ TEST(Reproducible, FeaturesMayBeSplit) {
                                                   {"tp=3", 0, true},
                                                   {"tp=5", 0, false},
                                                   {"dp=2,tp=2", 3, true},
+                                                  {"cp=2,tp=2", 0, false},
                                                   {"pp=2,tp=3", 0, false}}) {
         c.mesh = mesh;
         c.stage = stage;
@@ -244,6 +245,7 @@ TEST(Reproducible, ExpertsMayBeSplit) {
                                         {"ep=2", 0},
                                         {"ep=5", 0},
                                         {"dp=2,ep=3", 3},
+                                        {"cp=2", 0},
                                         {"ep=2,tp=2", 0}}) {
         c.mesh = mesh;
         c.stage = stage;
