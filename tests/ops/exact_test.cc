@@ -101,7 +101,9 @@ TEST(Exact, GradientsOfWeightsHaveOneValue) {
           layer_norm(linear(x, w, b, Activation::kGeluTanh), gamma, b) * scale;
       // w and b are used twice; v is the second operand of a matmul.
       const DistTensor z = linear(x, w, b) * y + matmul(x, v);
-      return grad(sum(z), {w, b, gamma, scale, v});
+      // Sequences of one token: a leaf has one product.
+      const DistTensor one = linear(rows(mesh, {14, 1, 6}, t), w);
+      return grad(sum(z) + sum(square(one)), {w, b, gamma, scale, v});
     });
 }
 
@@ -232,7 +234,14 @@ TEST(Exact, SplitVocabulariesHaveOneValue) {
             linear(x, table.redistribute({{"dp", Shard(0, 128)}}));
         const DistTensor loss =
             cross_entropy(logits, targets, Reduction::kNone, -100, smoothing);
-        return std::vector{x, logits, loss, grad(sum(loss), {logits})[0],
+        // The mean of such logits is large, so that its last bit counts.
+        const DistTensor high = cross_entropy(
+            logits + 1000.0, targets, Reduction::kNone, -100, smoothing);
+        return std::vector{x,
+                           logits,
+                           loss,
+                           high,
+                           grad(sum(loss), {logits})[0],
                            grad(sum(loss), {table})[0]};
       });
 }
