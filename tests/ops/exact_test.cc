@@ -357,5 +357,16 @@ TEST(Exact, AddsCotangentsOfBothKinds) {
   });
 }
 
+// Numbers below the least normal float are neither lost nor rounded to it.
+TEST(Exact, KeepsDenormalNumbers) {
+  expect_equal_bits([](const Mesh& mesh) {
+    const DistTensor x = full({5}, 3e-45, mesh, {}, DType::kF32);
+    const Tensor back = cast(cast(x, DType::kExact), DType::kF32).full();
+    EXPECT_EQ(back.at(4), x.full().at(4));
+    EXPECT_NE(back.at(4), 0);
+    return std::vector{x};
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
