@@ -11,8 +11,8 @@ namespace dtensor {
 namespace {
 
 // A short collective takes so little time that mixing every value well would
-// make it noticeably slower. So many values are folded cheaply, and only the
-// results are mixed well.
+// make it noticeably slower. Therefore fold() combines many values cheaply, and
+// only the results are mixed well.
 uint64_t fold(uint64_t h, uint64_t x) { return h * 0x9e3779b97f4a7c15ull + x; }
 
 // Hashes eight characters at a time.

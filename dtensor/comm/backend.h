@@ -43,7 +43,7 @@ class Backend {
     return {0, world};
   }
   // How one rank failed. If several ranks of a process failed, the process
-  // reports the lowest one whose failure is its own, or else the lowest one.
+  // reports the lowest rank that failed by itself, or else the lowest.
   struct Failure {
     int64_t rank;
     bool own;  // false: the rank only reports the failure of another rank
@@ -68,10 +68,10 @@ class Backend {
   virtual std::unique_ptr<Communicator> group(std::span<const int64_t> ranks,
                                               int64_t me, int lane) = 0;
 
-  // Returns the total time for which ranks of this process waited in
-  // collectives of lane 0 until that rank came. Short waits do not count: those
-  // of at most 2 ms for a rank of another process, and those for a rank of this
-  // process in which nobody sleeps. Call it when all ranks have left.
+  // Returns how long in total ranks of this process waited in collectives of
+  // lane 0 for this rank to arrive. Leaves out short waits: those of at most 2
+  // ms for a rank of another process, and those in which no thread sleeps for a
+  // rank of this process. Call it when all ranks have left.
   virtual std::chrono::nanoseconds waited_for(int64_t /*rank*/) { return {}; }
 
   // Called when this rank's thread in `lane` fails. All ranks that wait in the
@@ -104,11 +104,11 @@ class Backend {
 // Makes the backend of a run with `world` ranks.
 using BackendFactory = std::function<std::shared_ptr<Backend>(int64_t world)>;
 
-// Returns the factory of the backend with this name, which is that of a row of
-// process_backend.h. Throws Error for an unknown name, and for a row that is
-// not built in. "threads" ignores ranks_per_process. Ranks that compute on GPUs
-// ("nccl") are threads of the processes of backend_by_launcher(); GPUs are
-// looked for when the factory is called.
+// Returns the factory of the backend with this name: a row of a table of
+// process_backend.h. Throws Error for an unknown name, and for a backend that
+// is not built in. "threads" ignores ranks_per_process. Ranks that compute on
+// GPUs ("nccl") are threads of the processes of backend_by_launcher(); the
+// factory looks for GPUs when it is called.
 BackendFactory backend_named(std::string_view name,
                              int64_t ranks_per_process = 1);
 // Returns the backend of a dry run. Its only rank knows the size of its groups

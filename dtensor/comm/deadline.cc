@@ -77,7 +77,7 @@ void end_process(int code, const std::string& text,
     if (then) then();
     std::_Exit(code);
   }
-  for (;;) std::this_thread::sleep_for(1s);  // the first caller ends all
+  for (;;) std::this_thread::sleep_for(1s);  // the first caller exits
 }
 
 EndsInTime::EndsInTime(std::string whom, std::string_view phase,

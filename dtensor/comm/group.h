@@ -16,9 +16,9 @@ namespace dtensor {
 class HostCommunicator;
 
 // The message by which a process tells another one that its members have come
-// to a collective. The receiver does not know the message's size, only that it
-// is at most 4096 bytes: few enough for a short message of a Ring (ring.h), and
-// for one piece of MPI (mpi/mpi_job.cc).
+// to a collective. The receiver knows only that the message has at most 4096
+// bytes. So it fits into a short message of a Ring (ring.h), and into one piece
+// of MPI (mpi/mpi_job.cc).
 struct alignas(64) Message {
   struct Header {
     uint64_t print;       // a hash of the call and the group
@@ -32,9 +32,9 @@ struct alignas(64) Message {
 };
 
 // The memory through which a member shows its call to the other members of its
-// process. Each member has two slots and uses them alternately. By the time
-// that it rewrites a slot, all members have met for the call in its other slot,
-// and therefore have finished reading this one.
+// process. Each member has two slots and uses them alternately. Before a member
+// rewrites one slot, all members have met for the call in the other slot. So
+// they have finished reading the first one.
 struct alignas(64) Slot {
   // A member records one event before the others read its memory, and one at
   // the end of the collective.
@@ -45,8 +45,8 @@ struct alignas(64) Slot {
   // it at any time.
   std::atomic<uint64_t> sequence = 0;
   const Device* device = nullptr;
-  // These two may be read only until the last meeting of the members in the
-  // collective: after that, the owner may destroy both.
+  // Other members may read these two only until the members meet for the last
+  // time in the collective: then the owner may destroy both objects.
   const Collective* collective;
   const HostCommunicator* member;
   // Pointers of the collective, copied here so that other members have to read

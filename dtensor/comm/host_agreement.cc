@@ -19,7 +19,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Statement, whole, fingerprint, kind, text)
 void HostCommunicator::begin(const Collective& c) {
   sequence_ = c.sequence;
   // A broken group stays broken, and its members no longer wait for each other.
-  // Others may then still read this member's slot, so it fills in a spare one.
+  // Others may still read this member's slot, so this member uses a spare one.
   if (group_.barrier.broken() && !spare_) spare_ = std::make_unique<Slot>();
   mine_ = spare_ ? spare_.get() : &group_.slot(place_, sequence_);
   mine_->fingerprint = c.fingerprint;
@@ -32,8 +32,8 @@ void HostCommunicator::begin(const Collective& c) {
   packed_ = {};
 }
 
-// Decides whether the collective's data, of that many bytes, is short enough to
-// be shown with the call. Returns the decision.
+// Returns whether the collective's data, of `bytes` bytes, is short enough to
+// be shown with the call. Remembers the answer for this collective.
 bool HostCommunicator::offer(int64_t bytes) {
   small_ = bytes <= limit_;
   shown_bytes_ = small_ ? bytes : 0;
@@ -116,8 +116,8 @@ void HostCommunicator::meet(const Collective& c) {
 }
 
 // Compares the members' calls. If all members are in this process, each calls
-// this; else only the first one here, on behalf of all here. Returns the error,
-// instead of throwing it, because other members still wait for this one.
+// this; else the first member here does, on behalf of all here. Returns the
+// error, instead of throwing it, because other members still wait for this one.
 std::exception_ptr HostCommunicator::settle(const Collective& c) noexcept {
   try {
     bool agreed = true;
@@ -217,7 +217,7 @@ void HostCommunicator::differ(const Collective& c) {
       if (s.text.ends_with(of_group))
         s.text.resize(s.text.size() - of_group.size());
       else
-        s.whole = ~c.fingerprint;  // that call is about another group
+        s.whole = ~c.fingerprint;  // that call belongs to another group
     }
   }
   disagree(group_.ranks, c.sequence, std::move(all));

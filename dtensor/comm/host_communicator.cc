@@ -208,8 +208,8 @@ void HostCommunicator::reduce_shown(const Collective& c) {
 // and writes it to the results of all members. It reduces a one-shot buffer
 // entirely, and only into its own result.
 void HostCommunicator::reduce_here(const Collective& c) {
-  // The results of one-shot buffers whose input is in `data`: other members
-  // read that input, so it is overwritten only after in_two().
+  // The results of one-shot buffers that have their input in `data`. Other
+  // members read that input, so it is overwritten only after in_two().
   std::vector<Scratch> results;
   std::vector<Buffer*> to_copy;
   const Stream stream = c.stream;
@@ -267,8 +267,8 @@ void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
     from_.push_back(is_local(m)
                         ? source(of(m).buffers[i], mine.lo)
                         : static_cast<const char*>(received_[at(i, m)]));
-  // to_ has this member's result first, and the other results in an order that
-  // differs between members, so that they do not all write to the same one.
+  // to_ has this member's result first, and the others in an order that differs
+  // between members, so that members do not all write to one result.
   const size_t here = group_.members.size();
   const auto buffer = [&](size_t k) -> Buffer& {
     return group_.slot((place_ + k) % here, sequence_).buffers[i];

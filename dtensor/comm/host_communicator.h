@@ -3,10 +3,10 @@
 // several.
 //
 // The members of one process read each other's memory in place, without packing
-// or padding (an all-reduce also writes to it): they meet before they access
-// it, and again afterwards. Their devices must reach each other's memory: the
-// CPU, one GPU shared by all ranks, or GPUs with peer access. On GPUs, streams
-// wait for the peers' events; the host never waits for work.
+// or padding; an all-reduce also writes to it. They meet before and after every
+// such access. Their devices must reach each other's memory: the CPU, one GPU
+// shared by all ranks, or GPUs with peer access. On GPUs, streams wait for the
+// peers' events; the host never waits for work.
 //
 // Members of different processes send each other messages, from CPU memory
 // only. The first member in each process agrees with the other processes on
@@ -52,8 +52,8 @@ class HostCommunicator : public Communicator {
   // The most bytes that a member may show by agree_and_show().
   static constexpr int64_t kMost = 224;
   // Agrees as agree() does. Each member shows the others `bytes` bytes from
-  // `mine`; all members pass the same number. For an all_gather_bytes, pass 0:
-  // its own bytes are shown instead, if they are short. Throws Error if a
+  // `mine`; all members pass the same number. For all_gather_bytes(), pass 0:
+  // members then show the bytes to gather, if they are short. Throws Error if a
   // process has so many members that their bytes do not fit into one message.
   void agree_and_show(const Collective&, const void* mine, int64_t bytes);
   // The bytes that member m has shown, valid until the next collective; 8-byte
@@ -75,8 +75,8 @@ class HostCommunicator : public Communicator {
     return group_.slot(group_.place_of[index(m)], sequence_);
   }
   const HostCommunicator& member(int m) const { return *of(m).member; }
-  // The member of `takers`, all of one process, that receives the message of
-  // member m for all of them.
+  // Returns which of `takers`, members of one process, receives member m's
+  // message for all of them.
   static int receiver(const std::vector<int>& takers, int m) {
     return takers[index(m) % takers.size()];
   }

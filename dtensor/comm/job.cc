@@ -26,14 +26,14 @@ constexpr auto kPause = 100us;
 // How often a wait looks at its clocks, and how long it may go on after a
 // signal that asks this process to end.
 constexpr auto kLook = 5ms, kAfterSignal = 500ms;
-// How many times within its patience a process hears from each live process for
-// which it may wait.
+// How many times within its patience (the longest wait) a process tells others
+// that it is alive.
 constexpr int kBeats = 4;
 // After one process has failed, the others get this much time to report their
 // failures, too: the verdict is that of the lowest process.
 constexpr auto kAlso = 50ms;
-// For gather(): its matter, the bytes of each part of a text except the last
-// part, and how many times each process is asked for its clock.
+// For gather(): the matter (topic) of its messages, the bytes of each part of a
+// text but the last, and how often each process is asked for its clock.
 constexpr int64_t kGathers = 0, kPartBytes = 1 << 20;
 constexpr int kAsks = 16;
 // The matter of texts that only say that their sender is alive.
@@ -93,7 +93,7 @@ void ProcessJob::beat() {
     if (patience_.time == 0ms || now - beat_ < patience_.time / kBeats) return;
     beat_ = now;
   }
-  // Process 0 waits for all others, and they wait for it alone. (In
+  // Process 0 waits for all others, and the others wait only for process 0. (In
   // TcpJob::leave(), at the end of the program, all wait for all.)
   for (int p : others_than(process(), processes()))
     if (process() == 0 || p == 0) tell(kAlive, p, "");
@@ -260,7 +260,7 @@ void ProcessJob::compare(const JobFacts& here) {
 JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
                                        Wait wait) {
   // After an Error, this process no longer hears from the others, so is_main
-  // stays true: it prints the text itself.
+  // stays true, and this process prints the text.
   JobVerdict last = here;
   bool is_main = true;
   try {
@@ -280,8 +280,8 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
   } catch (const Error& e) {
     gave_up_ = true;
     if (here.code == 0) last = {code_of_wait(), e.what()};
-    // Process 0 may have left this agreement, so it is also told in a run and
-    // in gather().
+    // Process 0 may have left this agreement, so also tell it where it may wait
+    // now: in a run or in gather().
     warn(last.text);
     not_gathering(last.text);
   }
@@ -426,8 +426,8 @@ void ProcessJob::gather(std::string_view phase, std::string_view here,
   }
 } catch (const std::exception& e) {
   failed_ = true;
-  // Tells the processes that still wait. Process 0 may be waiting in the next
-  // agreement instead.
+  // Tell the processes that still wait for this one. Process 0 may already be
+  // waiting in the next agreement, so tell it there, too.
   if (process() == 0 || !dynamic_cast<const ToldSo*>(&e))
     not_gathering(e.what());
   if (process() > 0) {

@@ -59,9 +59,9 @@ class ProcessJob {
   // All processes call this once, before anything else. If their facts differ,
   // every process throws the same Error, which names what differs.
   void compare(const JobFacts& here);
-  // Whether this process has to print what was agreed: process 0 has to, or, if
-  // it has ended, the lowest process that still runs. A process whose wait for
-  // process 0 has failed prints, too.
+  // Whether this process has to print the verdict. Process 0 prints it or, if
+  // that has ended, the lowest process that still runs. A process that has
+  // waited in vain for process 0 prints, too.
   bool is_main_process();
 
   // Sends the text `here` of every other process to process 0, which calls
@@ -115,9 +115,9 @@ class ProcessJob {
 
   // ---- Control messages ----
 
-  // Control messages are texts, each about a numbered matter: 1, 2, ... for the
-  // runs, -1, -2, ... for the agreements, 0 for gather(), and constants for
-  // settle() (below) and beat() (job.cc). Texts from one process about one
+  // Control messages are texts, each about a numbered matter (topic): 1, 2, ...
+  // for the runs, -1, -2, ... for the agreements, 0 for gather(), and constants
+  // for settle() (below) and beat() (job.cc). Texts from one process about one
   // matter keep their order. Each carries a checksum.
   struct Told {
     int from;
@@ -129,9 +129,8 @@ class ProcessJob {
   // (-1: from any), or nothing. Throws Error, once, if a text about any matter
   // has arrived damaged.
   std::optional<Told> told(int64_t matter, int from = -1);
-  // Tells all other processes that this one has failed. Those that are in the
-  // run in which this process is, or in the next one, then do not wait for this
-  // process's ranks.
+  // Tells all other processes that this one has failed. Processes in the same
+  // run as this one, or in the next run, then do not wait for its ranks.
   void warn(const std::string& why) noexcept;
   // Tells the processes that may be waiting for this one that it is alive,
   // unless it has done so a short time ago. Call it now and then while they may
@@ -189,7 +188,7 @@ class ProcessJob {
   // Matters for settle(): a run begins, and the processes leave the program.
   static constexpr int64_t kBegins = std::numeric_limits<int64_t>::min() + 1,
                            kLeaves = kBegins + 1;
-  // As agree(), but about that matter, with that phase for NoAnswer's text.
+  // Like agree(), in messages of this matter. NoAnswer's text names `phase`.
   JobVerdict settle(int64_t matter, const JobVerdict& here,
                     std::string_view phase);
 

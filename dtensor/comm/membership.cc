@@ -163,10 +163,10 @@ std::pair<FlightEntry, std::vector<int64_t>> Membership::last_call(int64_t rank,
   return {std::move(last), std::move(ranks)};
 }
 
-// Returns what keeps a rank of this process from a collective in a lane, or ""
-// if the rank has called no collective. An idle second thread (lane 1) comes
-// only when the rank's first thread gives it work, so the answer is what keeps
-// the first thread.
+// Returns a text about what keeps a rank of this process from a collective in a
+// lane, or "" if the rank has called no collective. An idle second thread (lane
+// 1) comes only when the rank's first thread gives it work, so the text is then
+// about the first thread.
 std::string Membership::what_keeps(int64_t rank, int lane) {
   const Thread& t = thread(rank, lane);
   const auto [last, ranks] = last_call(rank, lane);
@@ -358,9 +358,9 @@ void Membership::watch(const std::stop_token& stop) {
   }
 }
 
-// Ends the waits of ranks here that would not end by themselves. A rank that
-// waits, with the same last call as at the previous look, has waited all the
-// time in between; so ranks need not note when each wait begins.
+// Ends the waits of ranks here that would not end by themselves. If a rank
+// waits, and its last call is still that of the previous look, it has waited
+// ever since. So ranks need not record when each wait begins.
 void Membership::look() {
   for (int64_t rank = first_; rank < last_; ++rank)
     for (int l = 0; l < kLanes; ++l) {
@@ -392,8 +392,8 @@ void Membership::look() {
 
 void Membership::fail_lane(int lane_number, RankFailure failure) noexcept {
   Lane& l = lane(lane_number);
-  // Held from here on: if another rank fails at the same time, it returns, and
-  // may drop what the observer has to abort, only after the observer has run.
+  // Hold this until the end: a rank that fails at the same time must not
+  // return, and free what the observer aborts, before the observer has run.
   std::lock_guard telling(telling_);
   {
     std::lock_guard lock(mutex_);
@@ -441,8 +441,8 @@ void Membership::failed(int64_t rank, int lane_number,
   }
   fail_lane(lane_number, std::move(failure));
   mark_gone(rank, lane_number);
-  // The other processes are told the lane's first failure, which may be that of
-  // another rank and no longer changes.
+  // Tell the other processes the lane's first failure, which no longer changes.
+  // It may be that of another rank.
   const RankFailure& first = lane(lane_number).failure;
   tell_all([&] {
     return pack("failed", rank, lane_number, first.rank, first.of_all,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members of a run, as one process knows them: which ranks are its threads,
 // which have failed or left, which collective each thread called last, and who
-// waits for whom. A rank's wait for others to come, in every backend, ends
-// here: because they all have come, because a rank has failed or left, at the
-// deadline, at a signal, or because ranks wait for each other in a circle.
+// waits for whom. In every backend, this class ends a rank's wait for others:
+// when all have come, when a rank has failed or left, at the deadline, at a
+// signal, or when ranks wait for each other in a circle.
 #pragma once
 #include <array>
 #include <atomic>
@@ -36,8 +36,8 @@ class Membership : public Backend {
   explicit Membership(int64_t world) : Membership(world, world, nullptr) {}
   // Ranks 0 .. ranks_per_process - 1 are threads of the first process, and so
   // on. The last processes may have fewer ranks, or none. Called by all
-  // processes of the job, which outlives this; without a job, all ranks are
-  // threads of this process. Throws Error if there are more ranks than the
+  // processes of the job, which outlives this object; without a job, all ranks
+  // are threads of this process. Throws Error if there are more ranks than the
   // processes can hold.
   Membership(int64_t world, int64_t ranks_per_process, ProcessJob*);
   ~Membership() override;

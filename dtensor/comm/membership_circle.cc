@@ -46,8 +46,8 @@ void Membership::seek_circles() {
 void Membership::follow(Id to, const Awaited* awaited, Search s) {
   const auto [rank, lane] = to;
   const Id other = {rank, 1 - lane};
-  // Read before the other checks: if others turn out not to have come to this
-  // call, it is still the thread's last one.
+  // Read the last calls before the other checks: if others turn out not to have
+  // come to such a call, its thread is still in it.
   auto last = last_call(rank, lane);
   const auto others = last_call(rank, other.second);
   if (awaited) {

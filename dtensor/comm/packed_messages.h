@@ -52,9 +52,9 @@ class PackedMessages {
   int64_t share(int m, std::span<const PackedMessages* const> takers);
 
   // Returns the address of the message to a peer. If the message already lies
-  // packed in the source, the address is there. If it equals the message that
-  // was packed last, that one is returned. Otherwise it is packed into memory
-  // from take(bytes).
+  // packed in the source, returns its address there. If it equals the message
+  // that was packed last, returns that one. Otherwise packs it into memory from
+  // take(bytes).
   using Take = std::function<void*(int64_t bytes)>;
   const void* message_to(const Place&, int peer, const Take& take);
 

@@ -53,9 +53,9 @@ void Boxes::add(int64_t length) {
     Run& run = runs_.back();
     int64_t* at = at_.data() + at_.size() - arrays;
     int64_t* step = step_.data() + step_.size() - arrays;
-    // Can the range be added to the last run? It can if in every array it lies
-    // directly after the run's only range. A range of the run's length can also
-    // be the second one, which sets the steps, or lie one step after the last.
+    // The range joins the last run if it lies directly after the run's only
+    // range in every array. Or it has the run's length, and is the second
+    // range, which sets the steps, or lies one step after the last range.
     bool longer = run.count == 1;
     bool further = run.length == length;
     for (size_t a = 0; a < arrays; ++a) {

@@ -41,8 +41,8 @@ constexpr auto kLeastEnd = 10s;
 // exactly the size of its receive buffer. Tests use smaller pieces:
 // DTENSOR_MPI_PIECE bytes, the same in every process.
 constexpr int64_t kPiece = int64_t{1} << 30;
-// The least piece. Only a receive of up to this many bytes may get a shorter
-// message, and such a receive is one piece.
+// The smallest piece that can be set. Only a receive of up to this many bytes
+// may get a shorter message, so such a receive has to be one piece.
 constexpr int64_t kLeastPiece = 4096;
 int64_t piece_bytes() {
   const char* text = std::getenv("DTENSOR_MPI_PIECE");

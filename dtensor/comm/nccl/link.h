@@ -65,8 +65,8 @@ class NcclLibrary {
   using Gpu = std::array<char, 16>;
 
   virtual ~NcclLibrary() = default;
-  // See Backend. In NCCL, kernels wait for each other without events between
-  // streams; a stand-in for tests may need such events.
+  // See Backend::joins_streams(). NCCL's kernels wait for each other without
+  // events between streams; a stand-in for tests may need such events.
   virtual bool joins_streams() const { return false; }
   // The GPU of the stream.
   virtual Gpu gpu(Stream) = 0;

@@ -12,7 +12,7 @@ namespace dtensor {
 namespace {
 
 // Whether NCCL's reduction equals Device::reduce(), except for order and
-// rounding. NCCL's max and min of floats drop NaNs, which win in reduce().
+// rounding. NCCL's max and min of floats drop NaNs; reduce() returns NaN.
 bool has_reduction(ReduceOp op, DType t) {
   return !is_float(t) || (op != ReduceOp::kMax && op != ReduceOp::kMin);
 }

@@ -57,8 +57,8 @@ class SafeLink {
   void settle(StepKind);
   bool is_open() const { return open_; }
 
-  // Another thread calls this periodically. Returns the kind of work that it
-  // saw the GPU begin longer than the timeout ago and not finish, if any.
+  // Another thread calls this periodically. Returns the kind of the work that
+  // has run on the GPU for longer than the timeout, if there is any.
   std::optional<StepKind> overdue(Clock::time_point now);
   // Aborts the link because of that failure, which must outlive this object.
   // Does not wait for NcclLink::abort(), which a new thread calls (unless no
@@ -89,7 +89,7 @@ class SafeLink {
   std::thread aborting_;
   bool open_ = false;
   const RankFailure* failure_ = nullptr;  // why the link was aborted
-  std::deque<Work> works_;                // that may still run, oldest first
+  std::deque<Work> works_;  // work that may still run, oldest first
 };
 
 }  // namespace dtensor

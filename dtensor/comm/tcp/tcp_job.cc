@@ -605,7 +605,7 @@ bool TcpJob::rest(std::chrono::microseconds most) {
     std::lock_guard lock(mutex_);
     progress();
   }
-  // The data may be for a thread that rests above; one of those must poll next.
+  // The data may be for a thread waiting above; such a thread must poll next.
   looks.unlock();
   if (resting_ > 0) looked_.notify_all();
   return true;

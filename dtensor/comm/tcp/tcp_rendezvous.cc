@@ -345,7 +345,7 @@ class Rendezvous {
           seconds(place_.patience), door.turned_away()));
   }
 
-  // Takes in a process that has come. Returns the error, or "".
+  // Admits a process that has connected. Returns the error, or "".
   std::string admit(Door::Arrival& a, Door& door) {
     const int p = a.note.process;
     std::string wrong;
