@@ -67,7 +67,7 @@ class CachingAllocator final
     : public Allocator,
       public std::enable_shared_from_this<CachingAllocator> {
  public:
-  // `of_host`: of the host's memory for the device.
+  // `of_host`: allocates host memory, for Device::copy_host().
   explicit CachingAllocator(Device& device, bool of_host = false)
       : device_(device),
         of_host_(of_host),
@@ -93,8 +93,7 @@ class CachingAllocator final
     std::lock_guard lock(mutex_);
     void* block = nullptr;
     if (has_memory_) {
-      const int64_t cached =
-          cached_;  // take() empties the cache before failing
+      const int64_t cached = cached_;  // read before take() may empty the cache
       if (bytes <= kMost)
         block = capturing_ ? take_captured(stream, size_class(bytes))
                            : take(pool(pools_, stream), size_class(bytes));
@@ -258,7 +257,7 @@ class CachingAllocator final
   }
 
   // Makes AddressSanitizer report accesses to a free block. Does nothing on a
-  // device whose work runs later: work that was enqueued before the release may
+  // device that runs work later: work that was enqueued before the release may
   // still access the block.
   void poison(void* block, int64_t bytes) {
     if (at_once_) ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(bytes));

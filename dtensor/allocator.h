@@ -41,8 +41,8 @@ class Allocator {
   virtual ~Allocator() = default;
 
   virtual Device& device() const = 0;
-  // The allocator of the host's memory for the device (Device::copy_host()),
-  // with statistics of its own. Made by the first call.
+  // Returns the allocator of the host memory that Device::copy_host() uses. The
+  // first call makes it. It has statistics of its own.
   virtual const std::shared_ptr<Allocator>& host() = 0;
   // The peak of the host's memory, in bytes. 0 if host() was never called.
   virtual int64_t host_peak() const = 0;

@@ -107,8 +107,8 @@ class AsyncMoves {
         results_(moves.size()),
         versions_(moves.size()) {}
 
-  // Called by the worker, whose stream may still be busy with the moves when
-  // this returns. Returns false if the moves failed.
+  // Called by the worker. When this returns, the worker's stream may still be
+  // busy with the moves. Returns false if the moves failed.
   bool carry_out(RankContext& ctx) {
     std::exception_ptr error;
     Event made;

@@ -52,8 +52,8 @@ class Node {
   virtual DType type_of(int /*output*/) const { return DType::kF32; }
   // Drops the saved values. A backward() that needs them then throws Error.
   virtual void release() {}
-  // Calls fn with the memory of the saved values, except that of leaves and of
-  // tensors that require no gradient: others own it, and use it again.
+  // Calls fn with the memory of the saved values. Leaves out leaves and tensors
+  // that require no gradient: others own their memory, and use it again.
   using EachStorage = std::function<void(Storage&)>;
   virtual void each_saved(const EachStorage&) const {}
   // The sequence of the calling thread's newest node that is not a leaf.
@@ -75,7 +75,7 @@ class Node {
   bool offloads = false;
 
  protected:
-  // Does what each_saved() does for one saved tensor, and its moved copies.
+  // Calls fn for one saved tensor and its moved copies, as each_saved() does.
   static void each_of(const DistTensor&, const EachStorage& fn);
 
  private:
@@ -98,8 +98,8 @@ class Captures {
 // the use to RankContext::captures, unless that is null.
 bool records(const DistTensor&);
 
-// Moves what the nodes behind `results` that are newer than `after`
-// (Node::newest()) have saved to the host's memory (Storage::offload()), except
+// Moves saved values to the host's memory (Storage::offload()): those of the
+// nodes behind `results` that are newer than `after` (Node::newest()), except
 // the results themselves.
 void offload_saved(std::span<const DistTensor> results, uint64_t after);
 

@@ -111,8 +111,8 @@ void check(RankContext& context, DataCheck check) {
     return judge(context, check, check.found.to_integers());
   auto& kept = context.services.get<Kept>(context).checks;
   if (!context.capture) return kept.push_back(std::move(check));
-  // Before each replay, add the check to those that are kept, unless it is
-  // there already. The next item() then judges what the replay finds.
+  // Before each replay, add the check to the kept checks, unless it is there
+  // already. The next item() then judges what the replay has found.
   context.capture->before_replay([&kept, check = std::move(check)] {
     for (const DataCheck& c : kept)
       if (c.found.data() == check.found.data()) return;

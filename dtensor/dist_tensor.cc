@@ -34,7 +34,7 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   Layout l;
   std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));
   std::vector<int64_t> granules(axes.size(), 1);
-  // The dimensions that one axis splits in its own way.
+  // By dimension: its Dim if ZigZag() or Owned() splits it.
   std::vector<Dim> own(axes.size());
   for (const auto& [name, p] : list_) {
     int axis = mesh.axis(name);
@@ -129,7 +129,7 @@ DistTensor DistTensor::wrap(Tensor local, const Spec* spec) {
   DT_CHECK(local.dtype() == spec->part_dtype(), "dist_tensor",
            "a local part of type {} does not fit {}; pass a part of type {}",
            name(local.dtype()), spec->to_string(), name(spec->dtype()));
-  // (Tensors of a dry run have no memory, so that the device does not matter.)
+  // (Tensors of a dry run have no memory, so their device does not matter.)
   DT_CHECK(&local.device() == ctx.device || ctx.dry_run, "dist_tensor",
            "a local part of {} is on {}, but rank {} computes on {}; write "
            "part.to_rank()",
@@ -203,8 +203,8 @@ DistTensor DistTensor::from_global(const Tensor& global, const Mesh& mesh,
   const Spec* whole = Spec::replicated(mesh, global.shape(), global.dtype());
   const Tensor here = global.to_rank();
   Tensor part = redistribute_local(here, whole, to);
-  // Copy the part if it is a view of `global` or of only a piece of `here`. It
-  // would share the changes of `global`, or keep the whole value alive.
+  // Copy the part if it is a view of `global` or of only a piece of `here`. A
+  // view would change with `global`, or keep the whole value alive.
   if (part.storage() == global.storage() ||
       (part.storage() == here.storage() && part.numel() < here.numel())) {
     Tensor own = Tensor::empty(part.shape(), part.dtype());

@@ -174,8 +174,8 @@ class DistTensor : public TensorMethods {
   // parameter is partial. Throws Error for a partial layout.
   DistTensor& set_grad_layout(const Placements&);
   const Spec* grad_spec() const;
-  // The `keep` of as_parameter(), if that was called for this tensor or holds
-  // for it as a view or result; else kMove.
+  // The `keep` that as_parameter() set for this tensor, or for the parameter of
+  // which it is a view or moved result; else kMove.
   Keep keep() const;
   // Copies `local` into this rank's part, as a parameter update does, and
   // raises the storage's version. Throws Error if the shape or type differs, if

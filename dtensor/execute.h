@@ -15,7 +15,7 @@ namespace dtensor {
 // plan's steps. If the rank records, adds one event per collective and tensor.
 // If the plan only slices, the result is a view; it is a copy if this rank's
 // part is empty or consists of several boxes, before or after. With `consume`,
-// execute() may overwrite parts whose memory nothing else refers to.
+// execute() may overwrite parts if nothing else refers to their memory.
 void execute(RankContext&, const Execution&, std::span<Tensor> parts,
              bool consume = false);
 

@@ -77,7 +77,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   Execution& operator=(const Execution&) = delete;
 
   const Plan& plan() const { return plan_; }
-  // of_parts() of the moves.
+  // The moves of the local parts alone: of_parts() of each given move.
   const std::vector<Move>& moves() const { return moves_; }
   // All rounds, in the order in which they run: pass after pass.
   const std::vector<Round>& rounds() const { return rounds_; }
@@ -89,15 +89,15 @@ class Execution : public std::enable_shared_from_this<Execution> {
   // shape of this rank's part of tensor t at the destination.
   bool in_panels(size_t t) const { return in_panels_[t]; }
   const Shape& end_shape(size_t t) const { return end_shapes_[t]; }
-  // The type of the moved tensor's parts. Those of moves() may be exact.
+  // The type of the moved parts. (The types in moves() may be kExact.)
   DType end_type(size_t t) const { return end_types_[t]; }
-  int64_t collectives() const { return collectives_; }  // last pass
+  int64_t collectives() const { return collectives_; }  // in the last pass
   size_t weight() const { return weight_; }  // counts in the cache's limit
 
  private:
   // One tensor while its actions are built.
   struct Path {
-    // The number of steps, and the number up to the last that makes memory.
+    // The number of steps, and of those up to the last that makes memory.
     size_t steps = 0, made = 0;
     // The state in the current pass:
     size_t done = 0;                // the number of steps added so far

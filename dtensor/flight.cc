@@ -34,8 +34,8 @@ int64_t nanoseconds() {
 }
 
 // The Unix time at which steady_clock was 0, in ns. It is one value for all
-// ranks of this process, and approximately comparable between machines whose
-// clocks are synchronised.
+// ranks of this process, and approximately comparable between machines with
+// synchronised clocks.
 int64_t to_unix() {
   static const int64_t offset = nanoseconds<std::chrono::system_clock>() -
                                 nanoseconds<std::chrono::steady_clock>();

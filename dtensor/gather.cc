@@ -68,7 +68,7 @@ class Entries {
     places_.erase(it);
   }
   // Drops entries, the least recently used first, until at most `most` bytes
-  // are left. Keeps entries whose part is in `used`.
+  // are left. Keeps entries with a part in `used`.
   void shrink(int64_t most, const std::vector<Tensor>& used) {
     for (auto e = list_.begin(); e != list_.end() && bytes_ > most;) {
       const bool in_use =

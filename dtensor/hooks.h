@@ -40,7 +40,7 @@ class Hooks {
         });
   }
   bool empty() const { return !list_ || list_->empty(); }
-  // A copy, since a hook may add or remove others.
+  // A copy, since a hook may add or remove hooks.
   std::vector<std::shared_ptr<const Hook>> all() const {
     return list_ ? *list_ : std::vector<std::shared_ptr<const Hook>>();
   }
@@ -51,11 +51,11 @@ class Hooks {
 };
 
 // Calls `hook` with the complete gradient of x in every backward pass that
-// reaches x, before the pass goes on from x; also if x is one of the tensors
-// whose gradients are wanted. The gradient is in any layout, such as a partial
-// sum. The tensor that it returns takes the gradient's place; an undefined one
-// leaves it as it is. As all ranks go through the graph in the same order, all
-// of them add the same hooks in the same order, and hooks may send.
+// reaches x, before the pass goes on from x, even if the gradient of x is
+// wanted itself. The gradient may have any layout, such as a partial sum. The
+// tensor that the hook returns replaces the gradient; an undefined one leaves
+// it as it is. All ranks go through the graph in one order, so all must add the
+// same hooks in the same order. Then hooks may communicate.
 //
 // Throws Error if x requires no gradient. Does nothing inside NoGrad, and in
 // the first run of a function under checkpoint(), which records no gradients.

@@ -6,8 +6,8 @@
 // The hash combines the operator, its arguments, and the lineages of its
 // inputs. It does not count calls, since a rank may compute something alone and
 // drop it. Values that no operator made (from_local(), a checkpoint) have the
-// hash of their spec, and so do values from another mesh, whose operators ran
-// on other ranks. Two such values with one spec have the same hash, and so
+// hash of their spec, and so do values from another mesh, since their operators
+// ran on other ranks. Two such values with one spec have the same hash, and so
 // do results that the same operators compute from them. By default, the hash of
 // from_global() includes a sample of the values, which are the same on all
 // ranks.

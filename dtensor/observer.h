@@ -59,8 +59,8 @@ struct KernelRan {
 };
 
 // Every function is called on the observed thread, and does nothing by default.
-// Those of Watch tell of collectives. An observer must not add or remove
-// observers while it is told something.
+// The functions of Watch report collectives. An observer must not add or remove
+// observers inside these functions.
 class Observer : public Watch {
  public:
   void begins(const Collective&) override {}
@@ -69,15 +69,15 @@ class Observer : public Watch {
   virtual void ran(RankContext&, const KernelRan&) {}
   // Called after a collective of an operator, or of a move outside of
   // operators, has been added to RankContext::events. Those of the second
-  // thread are told to its own observer (for_second_thread()).
+  // thread go to that thread's observer (for_second_thread()).
   virtual void sent(RankContext&) {}
   // Called at the end of a TraceSpan that began at `begin` (ns of
   // steady_clock). Must not throw.
   virtual void span(RankContext&, int64_t /*begin*/, std::string_view /*name*/,
                     int64_t /*number*/) {}
-  // Called when the step begins that the observer is to show; the work before
-  // it was preparation. `parameters` are those of the model that the step uses.
-  // If there is no such call, all work is shown.
+  // Called when the step that the observer shows begins; the work before it was
+  // preparation. `parameters` are those of the model that the step uses. If
+  // there is no such call, all work is shown.
   virtual void step_begins(RankContext&,
                            std::span<const NamedTensor> /*parameters*/) {}
   // Called when the step has ended, and when the rank's function has returned.
@@ -96,7 +96,7 @@ class Observer : public Watch {
 //
 //   for (Observer* o : context.observers) o->ended(context);
 //
-// They have to outlive the thread's use of them.
+// The observers have to outlive the thread's use of them.
 class Observers final : public Watch {
  public:
   bool empty() const { return all_.empty(); }
@@ -104,14 +104,14 @@ class Observers final : public Watch {
   auto end() const { return all_.end(); }
   void add(Observer& observer) { all_.push_back(&observer); }
   void remove(const Observer&);
-  // Adds observers for_second_thread() to that thread's context.
+  // Adds each observer's for_second_thread() to the context of that thread.
   void follow(RankContext& second) const;
   // The time in ns of steady_clock; -1 if there are no observers.
   int64_t now() const;
   // Whether an observer will read RankContext::events again.
   bool read_events(const RankContext&) const;
 
-  // These tell every observer; agreed() and ends() the latest one first.
+  // These call every observer: agreed() and ends() begin with the latest.
   void begins(const Collective&) override;
   void agreed(const Collective&) noexcept override;
   void ends(const Collective&) noexcept override;
@@ -134,7 +134,7 @@ class Observing {
 };
 
 // For the duration of a scope, calls a function after every operator that the
-// rank computes; not after one whose outputs checkpoint() had kept.
+// rank computes, unless checkpoint() had kept the operator's outputs.
 class OnOp final : Observer {
  public:
   using Function = std::function<void(const OpRan&)>;

@@ -21,8 +21,8 @@ class Owners {
   Owners(const Spec& from, const Coord& at, AxisMask fresh)
       : from_(from), mesh_(from.mesh()), at_(at), fresh_(fresh) {}
 
-  // The indices at which this rank's part holds the value, or the part of a
-  // rank that differs from this rank only in axes of `open`.
+  // The indices at which the part of this rank, or of one that differs from it
+  // only in axes of `open`, holds the value.
   Region give(AxisMask open) const {
     Region all;
     for (int d = 0; d < from_.ndim(); ++d) {
@@ -55,8 +55,8 @@ double identity_value(ReduceOp op) {
 // at all other indices. A new average needs no fill, because the average of
 // equal values is that value (up to rounding). Where a rank is not first, it
 // holds the identity of the innermost reduction in which it is not first; that
-// may be one that the source already has. For a product of sums, say, the terms
-// of the second factor have to add up to 1: the first term is 1, the others 0.
+// may be a reduction of the source. For a product of sums, say, the terms of
+// the second factor have to add up to 1: the first term is 1, the others 0.
 Fill fill_of(const Step& step, const Coord& at) {
   const Spec *from = step.from, *to = step.to;
   const auto& list = to->layout().partials;

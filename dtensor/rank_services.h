@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects that sources keep for a rank and that nobody else knows: caches, a
-// second thread, a checkpoint that is being saved.
+// Objects that a source file keeps for a rank, unknown to other files: caches,
+// a second thread, a checkpoint that is being saved.
 //
 //   struct Cache : RankServices::Service { ... };
 //   Cache& cache = context.services.get<Cache>();
@@ -54,7 +54,7 @@ class RankServices {
     for (size_t i = 0; i < all_.size(); ++i)
       if (all_[i]) all_[i]->finish();
   }
-  // Destroys all objects, which ends their threads. They find none meanwhile.
+  // Destroys all objects, which ends their threads. Meanwhile find() is null.
   void clear() { std::exchange(all_, {}).clear(); }
 
  private:

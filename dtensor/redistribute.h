@@ -46,7 +46,7 @@ struct RelayoutOptions {
   // (if the source's keep() is kMove). A tensor that is in x several times
   // moves only once to the same layout. Must not be combined with `async`.
   bool copies = false;
-  // Results are as those of DistTensor::redistribute(): they share no memory
+  // Results are like those of DistTensor::redistribute(): they share no memory
   // with x, and cotangents are moved back. Must not be combined with the
   // options above.
   bool own = false;

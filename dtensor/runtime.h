@@ -120,8 +120,8 @@ struct RunOptions {
 // Runs fn on `world` ranks, and returns when all ranks have left fn; the ranks
 // of this process are threads. All processes of a job call run(). Ranks that
 // wait for a failed rank are released with an Error that names that rank. If
-// ranks fail, every process throws the Error of the lowest rank that failed for
-// another reason than such a release.
+// ranks fail, every process throws the Error of the lowest rank that failed by
+// itself, not because another rank failed.
 //
 // With dry_run, one thread runs fn as the last rank of the world (which holds
 // the largest part of every balanced split), on tensors without data. Nothing

@@ -95,9 +95,9 @@ class Storage {
 
   // Frees the device's memory, after copying the bytes to the host's
   // (Allocator::host()), unless they have not changed since an earlier copy.
-  // Any use of the tensors brings them back: data(), and operators. The copies
-  // are work of the calling thread's stream, which has to have waited for
-  // earlier work on the memory. Does nothing on a CPU, whose memory is the
+  // Any use of the tensors, by data() or operators, brings the bytes back. The
+  // copies are work of the calling thread's stream, which has to have waited
+  // for earlier work on the memory. Does nothing on a CPU, whose memory is the
   // host's. Throws Error if the host is out of memory, or in a graph's step.
   void offload();
   void bring_back();

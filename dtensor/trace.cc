@@ -190,7 +190,7 @@ TraceSpan::TraceSpan(RankContext& context, std::string_view name,
       begin_(context.observers.now()) {}
 
 TraceSpan::~TraceSpan() {
-  if (begin_ < 0) return;  // nobody observed when the span began
+  if (begin_ < 0) return;  // no observer when the span began
   for (Observer* o : context_.observers)
     o->span(context_, begin_, name_, number_);
 }

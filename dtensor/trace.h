@@ -120,7 +120,7 @@ class TraceSpan {
   RankContext& context_;
   const std::string_view name_;  // has to outlive the span
   const int64_t number_;
-  const int64_t begin_;  // -1: nobody observes
+  const int64_t begin_;  // -1: there is no observer
 };
 
 }  // namespace dtensor

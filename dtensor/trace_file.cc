@@ -16,7 +16,7 @@
 namespace dtensor {
 namespace {
 
-// The time in microseconds, with three decimals.
+// The time `ns` in microseconds, with three decimals.
 std::string micros(int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -145,7 +145,7 @@ void Trace::write(const std::string& path) const {
   std::map<std::pair<int64_t, int64_t>, std::vector<Mark>> tracks;
   for (const auto& t : tracers_) {
     std::vector<Mark>& track = tracks[{t->whose_.rank, t->whose_.lane}];
-    // Inner events were recorded before those that enclose them. Reverse that.
+    // Inner events were recorded before the events around them. Reverse this.
     for (auto e = t->events_.rbegin(); e != t->events_.rend(); ++e)
       track.push_back({e->begin, e->end, t.get(), &*e});
   }

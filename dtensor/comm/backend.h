@@ -115,9 +115,9 @@ BackendFactory backend_named(std::string_view name,
 // and never waits for others. Its communicators move nothing and count nothing;
 // their all_gather_bytes() returns the caller's own bytes for every member.
 std::shared_ptr<Backend> null_backend();
-// Returns the name of the row of process_backend.h whose launcher started this
-// process as one of several, if the program is built with it; else "threads".
-// Throws as ProcessBackend::started() does.
+// If a launcher known to process_backend.h started this process as one of
+// several, and the program is built with its backend, returns the backend's
+// name; else "threads". Throws as ProcessBackend::started() does.
 std::string_view backend_by_launcher();
 
 }  // namespace dtensor

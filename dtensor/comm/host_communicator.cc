@@ -187,8 +187,8 @@ void HostCommunicator::do_all_reduce(const Collective& c) {
           for (size_t i = 0; i < c.buffers.size(); ++i)
             collect_chunks(i, c.buffers[i]);
         });
-  // With several processes, counts the bytes that the description of
-  // all_reduce() says, not those of the messages.
+  // With several processes, counts the bytes that the comment of all_reduce()
+  // gives, not those of the messages.
   if (!group_.peers.empty())
     for (Buffer& b : c.buffers) b.counted = all_reduce_bytes(b);
 }

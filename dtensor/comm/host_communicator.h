@@ -10,8 +10,8 @@
 //
 // Members of different processes send each other messages, from CPU memory
 // only. The first member in each process agrees with the other processes on
-// behalf of all members there. It sends its fingerprint to every other process
-// before it waits for any, and gives up only if an awaited rank is gone, the
+// behalf of all members there. It sends its fingerprint (a hash of the call) to
+// all others before it waits, and gives up only if an awaited rank is gone, the
 // run fails or a signal ends it. Otherwise all members pass or none does.
 //
 // Members may show short buffers and bytes together with the call; the

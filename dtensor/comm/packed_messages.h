@@ -32,8 +32,8 @@ class PackedMessages {
  public:
   PackedMessages() = default;
   explicit PackedMessages(const Transfer& t) { reset(t); }
-  // Prepares the messages of `t`, in whose schedule Schedule::serves must be
-  // filled in. `t` must live until the next reset() or the end of this object.
+  // Prepares the messages of `t`, which needs a schedule with Schedule::serves.
+  // `t` must live until the next reset() or the end of this object.
   void reset(const Transfer&);
   // Prepares messages to `peers` peers instead of to members. Peer p stands for
   // the members m with peer_of[m] = p; a member with -1 is sent nothing. A
@@ -81,9 +81,9 @@ class PackedMessages {
   using Readable = std::function<const Transfer*(int m)>;
   // Copy or reduce all wanted pieces; reductions are in member order. in[m] is
   // the message of member m. It is ignored if the member's memory is readable,
-  // as this member's own memory always is. exchange() leaves out a member whose
-  // in[m] is null: its message was received directly at the destination. Both
-  // return how many bytes they read from other members' memory and messages.
+  // as this member's own memory always is. exchange() skips member m if in[m]
+  // is null: its message was received directly at the destination. Both return
+  // how many bytes they read from other members' memory and messages.
   int64_t exchange(const Place&, std::span<const void* const> in,
                    const Readable& = {});
   int64_t reduce(const Place&, std::span<const void* const> in,

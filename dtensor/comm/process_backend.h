@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways in which ranks communicate: how those of several processes reach
+// The ways in which ranks communicate: how ranks of several processes reach
 // each other (ProcessBackend), and what moves the data of their tensors
 // (DataBackend). Each is a row of a table in backend.cc: programs take the
 // choices of --backend, their help and errors, and the variables of launchers

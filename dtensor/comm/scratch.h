@@ -30,8 +30,8 @@ class Scratch {
         bytes_(o.bytes_),
         data_(std::exchange(o.data_, nullptr)) {}
   Scratch& operator=(Scratch&&) = delete;
-  // Releases the memory in the order of the stream, whose earlier work may
-  // still use it.
+  // Releases the memory behind the stream's earlier work, which may still use
+  // it.
   ~Scratch() {
     if (data_) device_->release(data_, bytes_, stream_);
   }

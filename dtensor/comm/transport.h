@@ -11,7 +11,7 @@ namespace dtensor {
 // lane. A channel delivers messages in the order in which they were sent.
 struct Channel {
   int64_t from, to;  // ranks of the run, in two processes
-  int lane;
+  int lane;          // see Backend::kLanes
 };
 
 // The messages that one thread is sending and receiving. The object is used for

@@ -67,7 +67,7 @@ Library find() {
   }
   const std::string path(kFile);
   if (void* handle = open(path)) return {handle, path};
-  // If the library exists but its dependencies do not, report those.
+  // If the library exists but one of its dependencies does not, say so.
   const std::string why = dlerror();
   if (!why.starts_with(path + ": cannot open")) cannot_load(path, why);
   fail("cuda",

@@ -135,19 +135,19 @@ class Device {
   virtual void from_host(Stream, void* dst, const void* host,
                          int64_t bytes) = 0;
 
-  // Memory of the host that copy_host() reads and writes while the host goes
-  // on; null if there is none left (always on kNone). By default, for devices
-  // whose memory is the host's, it is the device's own. release_host() frees it
-  // like release(), but may wait for the stream's earlier work. REQUIRES: bytes
-  // >= 1.
+  // Returns host memory that copy_host() can use while the host continues; null
+  // if there is none left (always on kNone). By default, it is the device's own
+  // memory, for devices that use the host's. release_host() frees it like
+  // release(), but may wait for the stream's earlier work. REQUIRES: bytes >=
+  // 1.
   virtual void* allocate_host(int64_t bytes, Stream s) {
     return allocate(bytes, s);
   }
   virtual void release_host(void* block, int64_t bytes, Stream s) noexcept {
     release(block, bytes, s);
   }
-  // dst = src, `bytes` bytes: one of them in memory of the device, the other in
-  // that of allocate_host().
+  // dst = src, `bytes` bytes. One of the two is in the device's memory, the
+  // other in memory of allocate_host().
   virtual void copy_host(Stream s, void* dst, const void* src, int64_t bytes) {
     const int64_t shape[] = {bytes}, unit[] = {1};
     copy(s, 1, shape, dst, unit, src, unit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for a kernel whose work is captured into a graph.
+// Memory for a kernel that is captured into a graph.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -121,8 +121,8 @@ std::vector<std::vector<OwnedBox>> boxes_by_rank(
   for (size_t i : order) {
     const Spec* spec = specs[i];
     const Mesh& mesh = spec->mesh();
-    // An axis may split some segments of a dimension only. One rank along that
-    // axis saves the others.
+    // An axis may split only some segments of a dimension. One rank along that
+    // axis saves the other segments.
     Layout once = spec->layout();
     for (Dim& d : once.dims) d = partitioned(d, mesh);
     const Box whole{Shape::filled(spec->ndim(), 0), spec->shape()};

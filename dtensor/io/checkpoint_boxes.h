@@ -37,9 +37,9 @@ inline constexpr int64_t kShareBytes = int64_t{64} << 10;
 // Returns the boxes that each rank of the run writes, in the order of the
 // rank's file. Every element of every tensor is in exactly one box, of a rank
 // that holds the element. Boxes that several ranks hold are divided among these
-// ranks, so that all ranks write about the same amount. A box goes to the one
-// with the fewest bytes so far if it is small, or if no dimension has an index
-// for each of the ranks. REQUIRES: no spec is partial, and ranks with different
+// ranks, so that all ranks write about the same amount. If a box is small, or
+// has no dimension with an index for each rank, the rank with the fewest bytes
+// so far gets it whole. REQUIRES: no spec is partial, and ranks with different
 // coordinates on an axis that splits a tensor share none of its elements.
 std::vector<std::vector<OwnedBox>> boxes_by_rank(std::span<const Spec* const>,
                                                  int64_t world);

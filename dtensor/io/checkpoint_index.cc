@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t kLine = 256 << 10;  // bytes, with a comma, without a feed
+constexpr int64_t kLine = 256 << 10;  // bytes, with comma, without \n
 constexpr int64_t kFirstLine = 4096;
 // The most bytes of a header that the safetensors library accepts.
 constexpr int64_t kHeader = 100'000'000;

@@ -103,7 +103,7 @@ void CheckpointReader::Contents::read_part(const std::string& path,
   // Only one file is open at a time: a checkpoint of many ranks might have more
   // files than the limit of open files.
   std::optional<io::File> file;
-  int64_t rank = -1, start = 0;  // whose file it is; where its boxes begin
+  int64_t rank = -1, start = 0;  // of `file`: its rank, where boxes begin
   std::vector<StoredBox> needed;
   for (size_t i = entry.first; i < entry.first + entry.pieces; ++i)
     if (const StoredBox p = index.piece(entry, i);

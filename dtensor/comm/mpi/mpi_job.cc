@@ -116,8 +116,8 @@ class MpiPendingMessages final : public PendingMessages {
         MPI_Request_free(&p.request);
         continue;
       }
-      // A receive whose message is already arriving still completes, unless its
-      // sender is stopped.
+      // If a message is already arriving, its receive still completes, unless
+      // the sender is stopped.
       MPI_Cancel(&p.request);
       int done = 0;
       MPI_Test(&p.request, &done, MPI_STATUS_IGNORE);

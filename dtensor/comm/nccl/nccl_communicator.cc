@@ -242,7 +242,7 @@ void NcclCommunicator::do_all_reduce(const Collective& c) {
       for (const Chunked& x : chunked)
         if (!x.buffer.one_shot) x.gather(link, stream);
     });
-  // Counts the bytes that the description of all_reduce() says, however NCCL
+  // Counts the bytes that the comment of all_reduce() gives, however NCCL
   // reduces.
   for (Buffer& b : buffers) b.counted = all_reduce_bytes(b);
 }

@@ -23,10 +23,10 @@ class SafeLink {
   explicit SafeLink(std::chrono::milliseconds patience) : patience_(patience) {}
   ~SafeLink() { close(); }
 
-  // Runs calls(NcclLink&), whose calls enqueue work on that stream and form one
-  // group, and waits until the host has finished the group. If the link was
-  // aborted, throws PeerFailed, or the Error that all ranks throw, with the
-  // reason. Throws Error if NCCL does not accept the call in time.
+  // Runs calls(NcclLink&), which enqueues work on that stream as one group, and
+  // waits until the host has finished the group. If the link was aborted,
+  // throws PeerFailed, or the Error that all ranks throw, with the reason.
+  // Throws Error if NCCL does not accept the call in time.
   template <class Calls>
   void use(StepKind kind, Device& device, Stream stream, Calls&& calls) {
     // Work that a graph replays cannot be observed.

@@ -175,7 +175,7 @@ SocketAddress peer_address(const Socket& s) {
 Socket listen_at(const SocketAddress& a) {
   Socket s = made(a);
   const int yes = 1;
-  // Allows a port whose last connections ended a short time ago. A port where
+  // Allows a port with connections that ended a short time ago. A port where
   // another socket listens is still refused.
   if (s) setsockopt(s.fd(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (!s || bind(s.fd(), &a.any, length_of(a)) != 0 ||

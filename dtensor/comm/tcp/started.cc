@@ -17,8 +17,8 @@ namespace dtensor {
 namespace {
 
 constexpr int kMostProcesses = 1 << 16;
-// For how long a process whose facts differ from those of the first process is
-// thought to belong to another job (TcpPlace::doubt).
+// For how long the first process assumes that a process with other facts
+// belongs to another job (TcpPlace::doubt).
 constexpr auto kDoubt = std::chrono::seconds(2);
 
 std::optional<int> whole(const char* name, int least,

@@ -104,8 +104,8 @@ struct Heard {
   Frame frame;
   std::string text;
 };
-// The receiving side of one channel: receives whose messages have not arrived,
-// and the numbers of messages in coming_ that came before their receives.
+// The receiving side of one channel: receives that wait for their messages, and
+// the numbers of messages in coming_ that came before their receives.
 struct Inbox {
   std::deque<Wanted> wanted;
   std::deque<uint32_t> kept;

@@ -49,8 +49,8 @@ class TcpJob final : public ProcessJob {
   std::string launcher(int64_t processes) const override;
   std::unique_ptr<PendingMessages> pending_messages() override;
   bool rest(std::chrono::microseconds most) override;
-  // Returns a process whose connection has ended before the process said that
-  // it has completed this run, or -1.
+  // Returns a process that lost its connection before it said that it has
+  // completed this run, or -1.
   int lost_in_run() override;
   std::string why_lost(int process) override;
   void end_run(bool) override { over_ = run_; }
@@ -70,7 +70,7 @@ class TcpJob final : public ProcessJob {
   void progress();  // with the mutex held
   void watch(std::vector<pollfd>&) const;
   void say_all(uint32_t kind, int64_t matter, const std::string& text);
-  // Makes progress, and then returns the processes for whose connections
+  // Makes progress, and then returns the processes with connections for which
   // `is_left` is true.
   template <class IsLeft>
   std::vector<int> left(const IsLeft&);

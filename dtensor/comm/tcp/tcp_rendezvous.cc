@@ -315,8 +315,8 @@ class Rendezvous {
     note_.token = token_of(place_.token, card.number);
   }
 
-  // Waits for the other processes. After an error, waits a little longer, so
-  // that those that come soon are told about it, too.
+  // Waits for the other processes. After an error, waits a little longer, to
+  // tell processes that come soon about it, too.
   void gather() {
     Socket listener = opened();
     const SocketAddress where = local_address(listener);
