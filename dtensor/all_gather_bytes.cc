@@ -41,7 +41,7 @@ std::vector<std::string> all_gather_bytes(std::string_view op,
 std::string broadcast_value(std::string_view mine, int64_t from) {
   const int64_t world = RankContext::current().world_size;
   DT_CHECK(from >= 0 && from < world, "broadcast_value",
-           "there is no rank {}; write 0 to {}", from, world - 1);
+           "this run has no rank {}; pass 0 to {}", from, world - 1);
   std::vector<std::string> all = all_gather_bytes("broadcast_value", 0, mine);
   return std::move(all[all.size() == 1 ? 0 : static_cast<size_t>(from)]);
 }

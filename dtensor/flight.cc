@@ -134,8 +134,7 @@ FlightRecorder& FlightRecorders::of(int64_t rank) const {
     return one->rank() == rank;
   });
   DT_CHECK(at != all_.end(), "flight",
-           "rank {} is not in this process; ask the process that runs it",
-           rank);
+           "rank {} is not in this process; call this in its process", rank);
   return **at;
 }
 

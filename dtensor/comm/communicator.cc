@@ -85,8 +85,8 @@ void Communicator::check(const Call& call, Transfer& t) const {
   for (const Shape* strides : {&t.src_strides, &t.dst_strides})
     DT_CHECK(
         strides->size() == ndim, where,
-        "the number of strides is {}, and that of the part's dimensions is {}; "
-        "pass one stride for each dimension",
+        "the number of strides is {}, but that of dimensions is {}; pass one "
+        "stride for each dimension",
         strides->size(), ndim);
   DT_CHECK(t.src != nullptr || s.held == 0, where,
            "the source of {} is null; pass its memory",

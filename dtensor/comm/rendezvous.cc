@@ -18,7 +18,7 @@ RendezvousFile::RendezvousFile(std::string path) : path_(std::move(path)) {
   std::error_code ignored;
   const auto folder = std::filesystem::absolute(path_, ignored).parent_path();
   DT_CHECK(std::filesystem::is_directory(folder, ignored), "rendezvous",
-           "there is no folder for {}; name another file in --rendezvous",
+           "the folder of {} does not exist; name another file in --rendezvous",
            path_);
   read();
 }

@@ -54,8 +54,8 @@ CheckpointReader::CheckpointReader(std::string path) : path_(std::move(path)) {
       const io::File file = io::File::open(path);
       // (The sum of `header` and `bytes` may overflow.)
       DT_CHECK(file.size() - expected.header == expected.bytes, "checkpoint",
-               "{} has {} bytes, but {} says {} after a header of {}", path,
-               file.size(), name, expected.bytes, expected.header);
+               "{} has {} bytes, but {} says {} bytes after a header of {}",
+               path, file.size(), name, expected.bytes, expected.header);
       if (index.version == 1) continue;
       const uint64_t sum = checksum_of(file, 0, expected.header);
       DT_CHECK(sum == expected.sum, "checkpoint",

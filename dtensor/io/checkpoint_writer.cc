@@ -152,7 +152,7 @@ class Save {
   std::vector<std::vector<uint64_t>> sums_of_all() const {
     auto all = sums();
     DT_CHECK(all.has_value(), "checkpoint",
-             "{} does not have the files of all ranks in full; save to a "
+             "{} lacks files of some ranks, or parts of them; save to a "
              "folder that all ranks share, and do not remove it",
              temporary_);
     return std::move(*all);

@@ -40,8 +40,8 @@ SafetensorsWriter::SafetensorsWriter(const Mesh& mesh, std::string path,
     DT_CHECK(
         !negative && bytes >= 0 && !__builtin_add_overflow(at, bytes, &end),
         "safetensors",
-        "a size of {} {} is negative, or the tensors up to it have 2^63 "
-        "bytes or more; write other sizes",
+        "the shape of {}, {}, has a negative size, or the tensors up to it "
+        "have 2^63 bytes or more; write other sizes",
         info.name, to_string(info.shape));
     ordered_json shape = ordered_json::array();
     for (int64_t s : info.shape) shape.push_back(s);

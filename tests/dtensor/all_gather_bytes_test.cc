@@ -19,8 +19,8 @@ TEST(AllGatherBytes, BroadcastsAValue) {
     EXPECT_EQ(broadcast_value("run " + std::to_string(rt.rank()), 1), "run 1");
     for (int64_t rank : {-1, 3})
       EXPECT_EQ(testing::error_of([&] { broadcast_value(1, rank); }),
-                "[broadcast_value] there is no rank " + std::to_string(rank) +
-                    "; write 0 to 2");
+                "[broadcast_value] this run has no rank " +
+                    std::to_string(rank) + "; pass 0 to 2");
   });
   RunOptions dry;
   dry.world = 4;

@@ -313,8 +313,8 @@ void MpiJob::open_run(int64_t, int64_t ranks_per_process) {
   DT_CHECK(
       there && ranks_per_process * ranks_per_process * Backend::kLanes <= *most,
       "mpi",
-      "{} ranks in a process need tags up to {}, but those of this MPI end at "
-      "{}; start more processes, with fewer ranks in each",
+      "{} ranks in a process need tags up to {}, but this MPI allows tags up "
+      "to {}; start more processes, with fewer ranks in each",
       ranks_per_process,
       ranks_per_process * ranks_per_process * Backend::kLanes,
       there ? *most : 0);

@@ -467,7 +467,7 @@ class Rendezvous {
     here.v4.sin_port = 0;
     listener_ = listen_at(here);
     DT_CHECK(listener_, "tcp",
-             "RANK {} cannot listen at {}: {}; see that programs may open a "
+             "RANK {} cannot listen at {}: {}; check that programs may open a "
              "port at this address",
              place_.process, here.to_string(), std::strerror(errno));
     note_.port = local_address(listener_).port();

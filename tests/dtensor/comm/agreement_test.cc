@@ -328,7 +328,7 @@ TEST(ThreadsErrorTest, OwnMistakes) {
       EXPECT_EQ(exchange(nullptr, {1}),
                 "[exchange] the source of 2 elements is null; pass its memory");
       EXPECT_EQ(exchange(x, {1, 1}),
-                "[exchange] the number of strides is 2, and that of the part's "
+                "[exchange] the number of strides is 2, but that of "
                 "dimensions is 1; pass one stride for each dimension");
     }
     EXPECT_EQ(error_of([&] {

@@ -59,12 +59,12 @@ TEST_F(RendezvousTest, WhoeverOnlyReadsLeavesTheFile) {
 
 TEST_F(RendezvousTest, ChecksThePath) {
   EXPECT_EQ(error_of([] { RendezvousFile("/no/such/folder/meet"); }),
-            "[rendezvous] there is no folder for /no/such/folder/meet; name "
-            "another file in --rendezvous");
+            "[rendezvous] the folder of /no/such/folder/meet does not exist; "
+            "name another file in --rendezvous");
   const std::string too_long = std::string(300, 'a') + "/meet";
   EXPECT_EQ(error_of([&] { RendezvousFile file(too_long); }),
-            "[rendezvous] there is no folder for " + too_long +
-                "; name another file in --rendezvous");
+            "[rendezvous] the folder of " + too_long +
+                " does not exist; name another file in --rendezvous");
   std::filesystem::create_directory(path());
   EXPECT_EQ(error_of([&] { RendezvousFile file(path()); }),
             "[rendezvous] " + path() +
