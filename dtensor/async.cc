@@ -231,7 +231,7 @@ class AsyncPart final : public Pending {
     return result_;
   }
   uint64_t version() const override { return of_->version(which_); }
-  // The move that makes this part if it was begun with `continues`; else null.
+  // The move that makes this part if its call had `continues`; else null.
   std::shared_ptr<AsyncMoves> its_move() const {
     return alone_ ? of_ : nullptr;
   }

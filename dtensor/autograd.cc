@@ -318,8 +318,8 @@ class Backward {
   std::pmr::vector<Node::Edge> wanted_{&arena_};  // the edges to the inputs
   // The sequence numbers of the inputs' nodes, ascending.
   std::pmr::vector<uint64_t> wanted_sequences_{&arena_};
-  // By input: over how many edges a cotangent may still come. -1: the sum is
-  // complete, and options_.complete was called with it if it is defined.
+  // For each input: over how many edges a cotangent may still come. -1: the sum
+  // is complete, and options_.complete was called with it if it is defined.
   std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived

@@ -112,7 +112,7 @@ std::vector<CommEvent> merge_events(
     std::span<const std::vector<CommEvent>> ranks) {
   std::vector<CommEvent> merged;
   using Sort = decltype(sort_of(merged[0]));
-  // By sort: the index in `merged` of the first such event, the second, ...
+  // For each sort: the indices in `merged` of its events, in their order.
   std::map<Sort, std::vector<size_t>> places;
   int64_t collectives = 0;
   for (const std::vector<CommEvent>& events : ranks) {

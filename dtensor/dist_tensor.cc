@@ -34,7 +34,7 @@ Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   Layout l;
   std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));
   std::vector<int64_t> granules(axes.size(), 1);
-  // By dimension: its Dim if ZigZag() or Owned() splits it.
+  // For each dimension: its Dim if ZigZag() or Owned() splits it.
   std::vector<Dim> own(axes.size());
   for (const auto& [name, p] : list_) {
     int axis = mesh.axis(name);

@@ -10,8 +10,8 @@
 
 namespace dtensor {
 
-// Makes the folder unless it exists. Throws Error, headed by `where`, if files
-// cannot be written to it.
+// Makes the folder unless it exists. Throws an Error that begins with `where`
+// if files cannot be written to it.
 void make_flight_folder(std::string_view where, const std::string& folder);
 
 // Writes the files of all active runs of this process (see

@@ -28,7 +28,7 @@ class RankServices {
     const size_t i = id<T>();
     return i < all_.size() ? static_cast<T*>(all_[i].get()) : nullptr;
   }
-  // As find(), but makes T(args...) if there is none.
+  // Like find(), but makes T(args...) if there is none.
   template <class T, class... Args>
   T& get(Args&&... args) {
     if (T* const found = find<T>()) return *found;

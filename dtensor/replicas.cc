@@ -24,7 +24,7 @@ uint64_t checksum_of(const Tensor& part) {
   return checksum(host.data(), part.bytes());
 }
 
-// By checksum: the ranks that have it, in ascending order.
+// For each checksum: the ranks that have it, in ascending order.
 using Held = std::map<uint64_t, std::vector<int64_t>>;
 
 std::string listed(const std::vector<int64_t>& ranks, uint64_t sum) {

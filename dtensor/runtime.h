@@ -48,12 +48,12 @@ class Backend;
 
 struct RunReport {
   double seconds = 0;
-  // By rank: the seconds for which ranks of this process waited in collectives
+  // For each rank: the seconds that ranks of this process waited in collectives
   // that the rank was the last to reach. Short waits do not count, nor do those
   // of second threads: see Backend::waited_for().
   std::vector<double> waited_for;
-  // By rank: the seconds for which the rank's thread could run but no core was
-  // free; -1 for a rank of another process, or if the system does not tell.
+  // For each rank: the seconds that its thread could run but no core was free;
+  // -1 for a rank of another process, or if the system does not tell.
   std::vector<double> waited_for_core = {};
 };
 

@@ -221,8 +221,8 @@ class Tensor {
   }
   template <class T>
   std::vector<T> to_host_as(DType) const;
-  // The offset of element i from data(), in elements. Throws Error, headed by
-  // `where`, if there is no such element, or in a dry run.
+  // The offset of element i from data(), in elements. Throws an Error that
+  // begins with `where` if there is no such element, or in a dry run.
   int64_t position(int64_t i, std::string_view where) const;
   // A view of the same storage, `offset` elements further; unchecked.
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset) const;

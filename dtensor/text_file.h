@@ -18,16 +18,16 @@ std::string caller_path(const std::string& path);
 // choose files. All functions below that have a parameter `where` call this.
 void check_may_use_files(std::string_view where);
 
-// Returns the content of the file at caller_path(path). Throws Error, headed by
-// `where`, if it cannot be read.
+// Returns the content of the file at caller_path(path). Throws an Error that
+// begins with `where` if the file cannot be read.
 std::string read_text_file(std::string_view where, const std::string& path);
 
 // Writes a temporary file beside `path`, to which caller_path() is not applied.
 // commit() renames it to `path`, so that a full disk does not destroy the old
 // content. If `path` exists but is not a regular file (a pipe, a terminal, or a
 // link to one), writes to it directly. Any other link at `path` is replaced,
-// not followed. Throws Error, headed by `where`, if `path` is a folder or a
-// system call fails.
+// not followed. Throws an Error that begins with `where` if `path` is a folder
+// or a system call fails.
 class TextWriter {
  public:
   TextWriter(std::string_view where, const std::string& path);

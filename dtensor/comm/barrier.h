@@ -49,12 +49,12 @@ class Barrier {
   // have arrived. If others slept in a round, the member that completes it adds
   // the time since the first of them went to sleep to its own waited_for.
   bool wait(Waited& waited_for) { return arrive(true, waited_for); }
-  // As wait(), but ignores break_up(). For members that have passed wait()
+  // Like wait(), but ignores break_up(). For members that have passed wait()
   // together and so are certain to come.
   void wait_unbroken(Waited& waited_for) { arrive(false, waited_for); }
 
   // Makes wait() return false for the current round, unless it is complete, and
-  // for all later ones.
+  // for all later rounds.
   void break_up();
   bool broken() const {
     return word_.load(std::memory_order_acquire) & kBroken;

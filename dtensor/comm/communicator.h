@@ -150,7 +150,7 @@ class Communicator {
   void all_gather_bytes(const Call&, const void* in, int64_t bytes, void* out);
   void barrier(const Call&);
 
-  // As all_reduce() of one buffer; returns the bytes read from other members.
+  // Like all_reduce() of one buffer; returns the bytes read from other members.
   int64_t all_reduce(const Call&, Stream, ReduceOp, DType, void* data,
                      int64_t n);
 

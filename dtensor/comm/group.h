@@ -100,14 +100,14 @@ struct Group {
   const std::vector<int> members;  // of this process: indices in `ranks`
   std::vector<Peer> peers;         // in the order of processes
   std::vector<int> peer_of;  // by member: index in peers; -1: in this process
-  // By member: its place among the members of its process.
+  // For each member: its place among the members of its process.
   std::vector<size_t> place_of;
   size_t most_members = 0;              // the most members that one process has
   uint64_t hash;                        // of `ranks`
-  Barrier barrier;                      // of the members here
-  const std::unique_ptr<Slot[]> slots;  // two of each member here
+  Barrier barrier;                      // of this process's members
+  const std::unique_ptr<Slot[]> slots;  // two per member of this process
   // Why the members do not agree; null if they do. Used only if there are other
-  // processes: the first member here sets it for all members here.
+  // processes: the first member of this process sets it for all of them.
   std::exception_ptr verdict;
 };
 

@@ -253,12 +253,12 @@ void HostCommunicator::reduce(Stream stream, Buffer& b, void* to) {
                                               kUnit, operands_, size());
 }
 
-// Reduces this member's chunk of buffer i and writes it to the result of every
-// member here as it is computed, because reading data that a peer has just
+// Reduces this member's chunk of buffer i. Writes it at once to the result of
+// every member in this process, because reading data that a peer has just
 // written takes far longer than overwriting the peer's cache line. The chunks
 // of different members do not overlap, so no member waits for another in
 // between. Each member adds to its own `counted` the bytes that it reads, and
-// to the `counted` of every other member here the bytes that it writes there.
+// to the `counted` of each other member the bytes that it writes there.
 void HostCommunicator::push_chunk(Stream stream, size_t i, Buffer& b) {
   const Interval mine = chunk(b, rank());
   from_.clear();
@@ -312,8 +312,8 @@ void HostCommunicator::send_chunks(const Collective& c) {
   wait();
 }
 
-// Copies the reduced chunks of remote members from the members here that have
-// received them.
+// Copies the reduced chunks of remote members from the members of this process
+// that have received them.
 void HostCommunicator::collect_chunks(size_t i, Buffer& b) {
   each_remote([&](int m) {
     const int there = receiver_here(m);

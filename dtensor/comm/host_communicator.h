@@ -175,7 +175,7 @@ class HostCommunicator : public Communicator {
   int64_t shown_bytes_ = 0;
   std::span<PackedMessages> packed_;  // one per transfer, in kept_
   // The messages that this member has received, for itself and for other
-  // members here, by transfer or buffer and by sender: see at().
+  // members of this process, by transfer or buffer and by sender: see at().
   std::vector<void*> received_;
   bool failed_ = false;  // this member did not receive everything
   bool later_ = false;   // its work on streams runs asynchronously

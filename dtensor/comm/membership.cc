@@ -358,9 +358,9 @@ void Membership::watch(const std::stop_token& stop) {
   }
 }
 
-// Ends the waits of ranks here that would not end by themselves. If a rank
-// waits, and its last call is still that of the previous look, it has waited
-// ever since. So ranks need not record when each wait begins.
+// Ends waits of this process's ranks that would not end by themselves. If a
+// rank waits, and its last call is still that of the previous look, it has
+// waited ever since. So ranks need not record when each wait begins.
 void Membership::look() {
   for (int64_t rank = first_; rank < last_; ++rank)
     for (int l = 0; l < kLanes; ++l) {

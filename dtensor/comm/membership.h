@@ -58,7 +58,7 @@ class Membership : public Backend {
   // waits until all members in this process have called it, or throws the Error
   // that says why some will not come.
   void meet(Group&, size_t place);
-  // As meet(), for members that have met already and so are certain to come.
+  // Like meet(), for members that have met already and so are certain to come.
   void meet_again(Group& group, size_t place) {
     group.barrier.wait_unbroken(thread(group, place).waited_for);
   }
@@ -134,7 +134,7 @@ class Membership : public Backend {
   };
   struct Rank {
     std::array<std::atomic<bool>, kLanes> gone = {};
-    // How long ranks here waited for this rank, if it is in another process.
+    // How long this process's ranks waited for this rank of another one.
     Waited waited_for;
   };
   class Waiting;
@@ -233,7 +233,7 @@ class Membership : public Backend {
   // question and the rank that the answer is about.
   std::map<std::pair<uint64_t, int64_t>, Answer> answers_;
   uint64_t questions_ = 0;
-  // By process: how its ranks ended, as far as known. Process 0 is told of all.
+  // By process: how its ranks ended, if known. Process 0 learns of all.
   std::map<int, std::optional<Failure>> ended_;
   int lost_ = -1;  // a process that ended before the run did
   // Whether lost_ ended before a rank of another process failed, and not more

@@ -27,8 +27,8 @@
 
 namespace dtensor {
 
-// Begins a search at every thread here that has made no call since the previous
-// look, unless a lane has failed.
+// Begins a search at every thread of this process that has made no call since
+// the previous look, unless a lane has failed.
 void Membership::seek_circles() {
   std::lock_guard one(listening_);
   for (const Lane& l : lanes_)

@@ -76,8 +76,8 @@ class PackedMessages {
   std::optional<Even> all_gather() const;
   std::optional<Even> reduce_scatter() const;
 
-  // Returns the Transfer of member m if the member's memory can be read here,
-  // or null if the member sent a message.
+  // Returns the Transfer of member m if this process can read the member's
+  // memory, or null if the member sent a message.
   using Readable = std::function<const Transfer*(int m)>;
   // Copy or reduce all wanted pieces; reductions are in member order. in[m] is
   // the message of member m. It is ignored if the member's memory is readable,

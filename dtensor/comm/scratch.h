@@ -12,7 +12,7 @@ namespace dtensor {
 
 class Scratch {
  public:
-  // Throws Error, headed by `where`, if the device has no memory left.
+  // Throws an Error that begins with `where` if the device has no memory left.
   Scratch(Device& device, Stream stream, int64_t bytes, std::string_view where)
       : device_(&device),
         stream_(stream),

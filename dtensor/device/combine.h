@@ -17,10 +17,10 @@ namespace dtensor {
 // kMax, ...
 double identity(ReduceOp);
 
-// Throws Error, headed by `where`, if the operation cannot reduce values of
-// this type: sum and avg of bool, avg of integers, any and all of types other
-// than bool, any operation on i8 (headed by "dtype"), and kMean, which reduces
-// (sum, count) pairs.
+// Throws an Error that begins with `where` if the operation cannot reduce
+// values of this type: sum and avg of bool, avg of integers, any and all of
+// types other than bool, any operation on i8 (then "dtype" replaces `where`),
+// and kMean, which reduces (sum, count) pairs.
 void check_reducible(ReduceOp, DType, std::string_view where);
 
 // dst = srcs[0] op srcs[1] op ..., from left to right; kAvg divides by `count`
@@ -32,7 +32,7 @@ int64_t reduce_strided(ReduceOp, DType, Sizes shape, void* dst,
                        Sizes dst_strides, std::span<const Operand> srcs,
                        int64_t count);
 
-// As reduce_strided(), for n contiguous elements and at least one source.
+// Like reduce_strided(), for n contiguous elements and at least one source.
 // Writes the result to each of `dsts`, which may be among the sources. Reads
 // each source only once. Returns the bytes read from each source.
 int64_t reduce_into_all(ReduceOp, DType, int64_t n, std::span<char* const> dsts,

@@ -77,9 +77,9 @@ void finish_saves();
 std::vector<std::string> list_checkpoints(const std::string& dir);
 // The last path of list_checkpoints(), or nullopt if that is empty.
 std::optional<std::string> latest_checkpoint(const std::string& dir);
-// The paths of incomplete checkpoints, left by a save or removal that was cut
-// short or is still at work. If it was cut short, you may remove them. A save
-// of the same step replaces an incomplete checkpoint whose path ends in ".tmp".
+// The paths of incomplete checkpoints: a save or removal of each was cut short
+// or is still running. You may remove those that were cut short. A save of the
+// same step replaces an incomplete checkpoint whose path ends in ".tmp".
 std::vector<std::string> unfinished_checkpoints(const std::string& dir);
 
 // A tensor to read, and the mesh and layout for it.

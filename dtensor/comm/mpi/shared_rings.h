@@ -56,8 +56,8 @@ class SharedRings {
   int64_t senders_ = 0;     // ranks on this machine
   std::vector<int> place_;  // by process: index in here_, or -1
   std::vector<Neighbour> here_;
-  // File descriptors of the other processes here, each readable when its
-  // process ends; and, in the same order, which processes these are.
+  // File descriptors of this machine's other processes, each readable when its
+  // process ends; and, in the same order, the numbers of these processes.
   std::vector<pollfd> ends_;
   std::vector<int> processes_;
   bool reads_ = false;

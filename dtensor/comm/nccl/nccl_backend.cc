@@ -65,7 +65,7 @@ class NcclBackend final : public HostBackend {
     std::weak_ptr<SafeLink> link;
   };
 
-  // Aborts the lane's links of the ranks here: work that they have enqueued on
+  // Aborts the lane's links of this process's ranks: work that they enqueued on
   // their GPUs may wait for work of the rank that failed, which will not come.
   void abort_links(int lane, const RankFailure& failure) noexcept {
     std::lock_guard lock(mutex_);

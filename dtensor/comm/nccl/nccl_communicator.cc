@@ -117,7 +117,7 @@ void NcclCommunicator::do_move(const Collective& c) {
   if (size() == 1) pack(transfers);
   const Place here{device(), stream};
   const auto members = static_cast<size_t>(size());
-  // By transfer and member; null: nothing to send, receive or unpack.
+  // For each transfer and member; null: nothing to send, receive or unpack.
   std::vector<const void*> out(transfers.size() * members);
   std::vector<void*> in(out.size());
   std::vector<const void*> packed(out.size());

@@ -43,9 +43,9 @@ class NcclCommunicator final : public HostCommunicator {
 
   NcclLibrary& library_;
   const std::shared_ptr<SafeLink> link_;
-  // By transfer of the current collective: its messages.
+  // For each transfer of the current collective: its messages.
   std::vector<PackedMessages> packed_;
-  // By transfer: the collective of NCCL that replaces its messages, if all
+  // For each transfer: NCCL's collective that replaces the messages, if all
   // members can make it.
   std::vector<std::optional<PackedMessages::Even>> even_;
 };
