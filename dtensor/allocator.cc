@@ -182,7 +182,7 @@ class CachingAllocator final
   struct Class {
     std::vector<void*> cached;
     size_t blocks = 0;  // cached or handed out
-    int64_t bytes = 0;  // of one block
+    int64_t bytes = 0;  // the size of one block
   };
   // A released block is reused only on the stream that released it: later work
   // of that stream runs after the work that may still use the block.
@@ -375,12 +375,12 @@ class CachingAllocator final
 
   Device& device_;
   const bool of_host_, has_memory_, at_once_;
-  int64_t cached_ = 0;  // bytes
+  int64_t cached_ = 0;  // bytes of all cached blocks
   mutable SpinLock mutex_;
   Stats stats_;
   std::pair<const std::string, int64_t>* last_ = nullptr;
   std::vector<Pool> pools_;
-  std::vector<std::unique_ptr<Arena>> arenas_;  // of the existing graphs
+  std::vector<std::unique_ptr<Arena>> arenas_;  // one per existing graph
   Arena* capturing_ = nullptr;
   bool unused_only_ = false;
   std::optional<Stream> source_;     // allocates the memory of graphs

@@ -207,7 +207,7 @@ class AsyncMoves {
   const Lineage about_;
   const MemoryKind kind_;
   const bool record_;
-  const Event ready_;  // passes when the parts are complete
+  const Event ready_;  // passes once the parts are complete
   // Used by the rank's main thread only.
   std::weak_ptr<StorageReader> reader_;
   bool seen_ = false;
@@ -319,7 +319,7 @@ class Worker final : public RankServices::Service {
     for (const Queue* tasks : {&reading_, &failed_})
       for (const Task& task : *tasks) try {
           task.progress->finish();
-        } catch (...) {  // the device has failed and is not used again
+        } catch (...) {  // the device has failed: no more work uses it
         }
     reading_.clear();
   }
@@ -360,7 +360,7 @@ class Worker final : public RankServices::Service {
   bool stopping_ = false;
   bool wants_room_ = false;  // the rank's main thread waits for a shorter queue
   Queue failed_;
-  Queue reading_;  // carried out, but the device may still be reading
+  Queue reading_;  // enqueued, but the device may still read
   std::thread thread_;
 };
 

@@ -126,7 +126,7 @@ class Backward {
 
   // Fills visits_ with the nodes that the outputs depend on, the latest first.
   void explore(std::span<const DistTensor> outputs) {
-    std::pmr::vector<Node*> open(&arena_);  // a heap
+    std::pmr::vector<Node*> open(&arena_);  // a heap, the latest node on top
     const auto earlier = [](const Node* a, const Node* b) {
       return a->sequence < b->sequence;
     };
@@ -323,7 +323,7 @@ class Backward {
   std::pmr::vector<int64_t> awaited_;
   std::pmr::vector<Visit> visits_{&arena_};      // the latest node first
   std::pmr::vector<DistTensor> slots_{&arena_};  // cotangents that arrived
-  std::vector<const DistTensor*> hooked_;        // slots whose hooks have run
+  std::vector<const DistTensor*> hooked_;  // slots with hooks that have run
   bool* now_ = nullptr;  // `needed` of the node that pass() handles
   size_t now_size_ = 0;
   const size_t later_;

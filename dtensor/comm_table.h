@@ -46,7 +46,7 @@ std::vector<CommEvent> merge_events(std::span<const CommEvent> mine);
 struct MemoryUse {
   std::array<int64_t, kMemoryKinds> kinds = {};
   int64_t peak = 0;
-  int64_t host = 0;  // in the host's memory, of tensors of a GPU
+  int64_t host = 0;  // host memory for tensors of a GPU
 };
 MemoryUse memory_use(const Allocator&);
 

@@ -29,7 +29,7 @@ Placements::Placements(
 
 Layout Placements::resolve(const Mesh& mesh, const Shape& shape) const {
   if (layout_) return *layout_;
-  if (!mesh.valid()) return {};  // refused by Spec::get()
+  if (!mesh.valid()) return {};  // Spec::get() throws later
   if (!text_.empty()) return parse_layout(text_, mesh, shape);
   Layout l;
   std::vector<std::vector<int>> axes(static_cast<size_t>(shape.size()));

@@ -47,7 +47,7 @@ bool reduced_where_it_lies(const Action& a, const Tensor& now) {
 // Lists that a thread reuses, to save allocations.
 struct Lists {
   std::vector<Moving> moving;
-  std::vector<Tensor> outs;      // of a round's actions
+  std::vector<Tensor> outs;      // one per action of the round
   std::vector<int64_t> counted;  // bytes received, by index in sent()
   std::vector<Transfer> transfers;
   std::vector<Buffer> buffers;

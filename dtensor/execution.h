@@ -32,8 +32,8 @@ class Execution : public std::enable_shared_from_this<Execution> {
     bool one_shot = false;  // see Communicator::all_reduce()
     bool divides = false;   // then divides each sum by its count (of pairs)
     bool receives = true;   // this rank is in the destination's mesh
-    Shape shape;            // of the memory that it writes
-    Shape divided;          // of the memory after the division
+    Shape shape;            // the shape of the memory that it writes
+    Shape divided;          // the shape after the division
     DType dtype = DType::kF32;
     ReduceOp op = ReduceOp::kSum;
     Region has, wants;  // global indices that this rank holds before and after
@@ -64,9 +64,9 @@ class Execution : public std::enable_shared_from_this<Execution> {
     StepKind kind;
     Mesh mesh;
     AxisMask axes;
-    size_t step;             // in plan().steps
-    int64_t predicted;       // bytes
-    int64_t collective = 0;  // equal for tensors of one collective
+    size_t step;             // index in plan().steps
+    int64_t predicted;       // the most bytes that a rank receives
+    int64_t collective = 0;  // the same for all tensors of a collective
     bool here = false;       // whether this rank takes part
   };
 

@@ -27,10 +27,10 @@ int64_t gathered_bytes(const Impl& p) { return p.use->largest_part_bytes(); }
 // A parameter that has been gathered, or is being gathered.
 struct Entry {
   std::weak_ptr<Impl> of;
-  uint64_t version;  // of the parameter when it was gathered
+  uint64_t version;  // the parameter's version at the gather
   int64_t bytes;
   Tensor part;
-  std::shared_ptr<Pending> pending;  // if set, makes the part
+  std::shared_ptr<Pending> pending;  // if set, its wait() makes the part
   const Impl* key = nullptr;         // address of *of, even if `of` has expired
 };
 

@@ -10,8 +10,8 @@ namespace dtensor {
 enum class MemoryKind : uint8_t {
   kActivations,  // also all memory that is of none of the other kinds
   kParameters,
-  kGradients,  // of parameters, also while they are partial
-  kState,      // of the optimizer
+  kGradients,  // gradients of parameters, also partial ones
+  kState,      // the optimizer's state
   kGathered,   // copies of sharded parameters gathered for use
 };
 inline constexpr size_t kMemoryKinds = 5;

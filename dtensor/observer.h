@@ -34,11 +34,11 @@ struct OpRan {
   std::string_view op;
   std::function<std::string()> args;  // "dim=1, keep=true"; "" without any
   const Choice& choice;               // the layouts and their price
-  const BoundRule* rule;              // of that choice; null if there is none
+  const BoundRule* rule;              // the rule of that choice; null if none
   OpWork work;                    // the operator's work and messages, as priced
   std::span<const size_t> moved;  // indices of the inputs that were moved
   std::span<const Move> moves;    // moves[i] is that of input moved[i]
-  int64_t bytes;                  // the most that a rank receives in the moves
+  int64_t bytes;  // the most bytes that a rank gets in the moves
   std::span<const DistTensor> given;  // the inputs, before they were moved
   std::span<const DistTensor> out;
   int64_t ordinal;  // the number of earlier calls in the current PathScope

@@ -35,9 +35,9 @@ struct RankContext : RankScope, CommLog {
   int64_t world_size = 1;
   int lane = 0;  // 0: main thread, 1: second thread
   bool dry_run = false;
-  std::string mesh_text;  // --mesh
+  std::string mesh_text;  // the text of --mesh
   Device* device = &cpu();
-  Stream stream;  // of this thread's work on the device
+  Stream stream;  // for this thread's work on the device
   std::shared_ptr<Allocator> allocator;
   std::shared_ptr<Backend> backend;  // makes the groups, records their calls
   Planner planner;  // the prices, and the plans made under them
@@ -46,13 +46,13 @@ struct RankContext : RankScope, CommLog {
   // memory on some ranks only, and the others cannot take a sample.
   enum class InputCheck : uint8_t { kNone, kSample, kAll };
   InputCheck input_check = InputCheck::kSample;
-  bool reproducible = false;  // RunOptions::reproducible
+  bool reproducible = false;  // see RunOptions::reproducible
   // The most bytes that the copies of parameters gathered on use may take, half
   // of them for copies that are gathered ahead (gather.h). The running
   // operator's copies may exceed it.
   int64_t gather_budget = 0;
 
-  Observers observers;  // of this thread
+  Observers observers;  // the observers of this thread
   RankServices services;
   // State that the ranks of the process share; null if it has one rank.
   struct Common {
@@ -101,7 +101,7 @@ struct RankContext : RankScope, CommLog {
     std::map<std::vector<int64_t>, std::unique_ptr<Communicator>> groups;
     std::vector<CachedCoordinate> coordinates;
     std::set<std::string, std::less<>> paths;  // owns the texts of kept_path()
-    std::string_view last_path = "";           // the latest of them
+    std::string_view last_path = "";           // the latest path in `paths`
   };
   Cache cache;
 };

@@ -30,7 +30,7 @@ struct RankScope {
   int64_t ordinal = 0;         // how many operators that module has called
   // The module that called the operator whose gradient is being computed.
   std::string_view gradient_of = "";
-  MemoryKind memory_kind = MemoryKind::kActivations;  // of new memory
+  MemoryKind memory_kind = MemoryKind::kActivations;  // the kind of new memory
 
   // lineage() is the hash of `about`, for the Call (comm/communicator.h) of a
   // collective. about_text() says how the value was made, as the end of a

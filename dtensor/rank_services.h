@@ -68,7 +68,7 @@ class RankServices {
     return mine;
   }
 
-  std::vector<std::unique_ptr<Service>> all_;  // by id
+  std::vector<std::unique_ptr<Service>> all_;  // indexed by id<T>()
 };
 
 }  // namespace dtensor

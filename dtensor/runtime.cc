@@ -113,7 +113,7 @@ struct Shared {
   const RunOptions& options;
   uint64_t id;
   const std::shared_ptr<Backend> backend;
-  const std::pair<int64_t, int64_t> ranks;  // [first, second)
+  const std::pair<int64_t, int64_t> ranks;  // this process's: [first, second)
   const FlightRecorders flights;
   mutable std::atomic_flag wrote_flights;
 };

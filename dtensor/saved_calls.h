@@ -14,7 +14,7 @@ struct OpWork;
 // A call of an operator in a function under checkpoint().
 struct CheckpointedCall {
   std::string_view op;  // the operator's name
-  const OpWork& work;   // placement/choose.h
+  const OpWork& work;   // its work; see placement/choose.h
   std::span<const DistTensor> inputs;
 };
 // Selects calls, like the policy of torch's selective checkpointing.

@@ -103,7 +103,7 @@ void Storage::offload() {
     const auto& from = from_->host();
     host_ = std::make_unique<HostCopy>(
         HostCopy{from, from->allocate(bytes_, stream, "offload", kind_)});
-    host_->version = version_ + 1;  // any but that of the storage
+    host_->version = version_ + 1;  // differs from the storage's version
   }
   if (data_ && bytes_ > 0 && host_->version != version_)
     device_->copy_host(stream, host_->data, data_, bytes_);

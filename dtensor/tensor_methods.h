@@ -25,13 +25,13 @@ class TensorMethods {
   // index(x, list): x[0], x[{0, Slice(1, 3)}], x[mask] (ops/indices.h).
   DistTensor operator[](const IndexList&) const;
 
-  int dim() const;        // ndim()
-  int64_t numel() const;  // of the global shape
+  int dim() const;        // same as ndim()
+  int64_t numel() const;  // elements of the global shape
   Placements placements() const;
   // The device of the rank's part. Throws Error on a rank outside the mesh.
   Device& device() const;
 
-  DistTensor to(DType) const;  // cast()
+  DistTensor to(DType) const;  // same as cast()
   DistTensor clone() const;
   DistTensor sum(const std::vector<int>& dims = {}, bool keepdim = false) const;
   DistTensor mean(const std::vector<int>& dims = {},
@@ -42,7 +42,7 @@ class TensorMethods {
   DistTensor permute(const std::vector<int>& order) const;
   DistTensor transpose(int a, int b) const;
   DistTensor t() const;  // a matrix transposed; vectors stay
-  DistTensor T() const;  // t()
+  DistTensor T() const;  // same as t()
   // x itself, because operators take parts of any strides.
   const DistTensor& contiguous() const;
 

@@ -26,7 +26,7 @@ class TextTable {
 
  private:
   std::string align_;
-  std::vector<std::vector<std::string>> rows_;  // the titles first
+  std::vector<std::vector<std::string>> rows_;  // the first row has the titles
 };
 
 // Returns the number with commas, such as "1,234,567".

@@ -73,10 +73,10 @@ class Trace {
   struct Waiting {
     std::string op, phase;
     bool other_thread;        // waits of the thread of redistribute_async()
-    int64_t collectives = 0;  // the sum over ranks
-    double seconds = 0;       // the sum over ranks
+    int64_t collectives = 0;  // summed over all ranks
+    double seconds = 0;       // summed over all ranks
     double longest = 0;       // seconds, a single wait
-    double share = 0;         // of the ranks' total time, 0 to 1
+    double share = 0;         // a share of the ranks' time: 0 to 1
     int64_t last = -1;        // the rank that caused most waiting; -1: unknown
   };
   std::vector<Waiting> waiting() const;
@@ -98,7 +98,7 @@ class Trace {
   int64_t take(int64_t events);
 
   const int64_t most_;
-  int64_t start_;  // like now()
+  int64_t start_;  // the time of now() at construction
   std::atomic<int64_t> taken_{0};
   mutable std::mutex mutex_;  // guards open()
   uint64_t run_ = 0;          // the id of the latest run

@@ -17,15 +17,15 @@ namespace dtensor {
 // One call of a collective, as one member makes it.
 struct Collective {
   const Call* call;
-  uint64_t sequence = 0;     // within the group, from 1
-  uint64_t fingerprint = 0;  // of the whole call: fingerprint_of()
+  uint64_t sequence = 0;     // the call's number in its group, from 1
+  uint64_t fingerprint = 0;  // fingerprint_of() this call
   // The data; the fields that the kind does not use are empty.
   std::span<Transfer> transfers = {};
   std::span<Buffer> buffers = {};
   const void* bytes = nullptr;
   int64_t num_bytes = -1;  // -1: not a call that gathers bytes
   void* out = nullptr;     // where the gathered bytes go
-  Stream stream = {};      // of transfers and buffers
+  Stream stream = {};      // for transfers and buffers
   uint32_t group = 0;      // the group's number in the flight ring, if any
 };
 
@@ -54,7 +54,7 @@ std::string call_to_string(StepKind, uint64_t sequence, std::string_view op);
 
 // A member for which others wait in vain.
 struct Missing {
-  int64_t rank;      // of the run
+  int64_t rank;      // its number in the run
   std::string last;  // text such as "its last collective was barrier #2", or ""
 };
 // Returns the error text for all ranks of a run when a rank has waited in a

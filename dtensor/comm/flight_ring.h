@@ -32,9 +32,9 @@ namespace dtensor {
 
 // One entry of a snapshot. Times are those of std::chrono::steady_clock, in ns.
 struct FlightEntry {
-  uint64_t number = 0;       // among the thread's collectives, from 1
-  uint32_t group = 0;        // an index of Snapshot::groups
-  uint64_t sequence = 0;     // among the group's collectives, from 1
+  uint64_t number = 0;       // counts the thread's collectives, from 1
+  uint32_t group = 0;        // an index into Snapshot::groups
+  uint64_t sequence = 0;     // counts the group's collectives, from 1
   uint64_t fingerprint = 0;  // fingerprint_of()
   StepKind kind = StepKind::kBarrier;
   ReduceOp reduce_op;  // of the first tensor, if the kind reduces
@@ -43,7 +43,7 @@ struct FlightEntry {
   int64_t bytes;   // of this member's data: buffers, sources or gathered bytes
   std::string op;  // the operator's first FlightRing::kOpLetters letters
   int64_t begun;
-  bool agreed, ended, threw;  // ended: also by an exception
+  bool agreed, ended, threw;  // `ended` also if it threw
   int64_t over;               // end time; 0: not measured
 };
 
@@ -112,7 +112,7 @@ class FlightRing {
   mutable std::mutex mutex_;  // guards groups_ and the creation of slots_
   std::vector<std::vector<int64_t>> groups_;
   std::unique_ptr<Slot[]> slots_;  // made with the first group
-  Word number_ = 0;  // of the newest entry that is completely written
+  Word number_ = 0;                // of the newest complete entry
   // Used by the ring's own thread alone: the slot and the bytes of its last
   // entry.
   Slot* now_ = nullptr;

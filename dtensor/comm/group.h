@@ -24,7 +24,7 @@ struct alignas(64) Message {
     uint64_t print;       // a hash of the call and the group
     uint64_t agreed;      // 1: all members of the process make this call
     uint64_t has_packed;  // 1: the payload is packed transfers; 0: shown data
-    uint64_t unused;      // aligns the payload
+    uint64_t unused;      // padding: aligns the payload
   };
   static constexpr int64_t kPayload = 4096 - sizeof(Header);
   Header header;
@@ -68,7 +68,7 @@ struct Group {
   // Another process that has members, and the message that it sent for the
   // current collective.
   struct Peer {
-    std::vector<int> members;  // ascending
+    std::vector<int> members;  // in ascending order
     bool sent_packed = false;  // this process sent packed transfers to it
     Message message = {};
   };
@@ -99,12 +99,12 @@ struct Group {
   const int lane;
   const std::vector<int> members;  // of this process: indices in `ranks`
   std::vector<Peer> peers;         // in the order of processes
-  std::vector<int> peer_of;  // by member: index in peers; -1: in this process
+  std::vector<int> peer_of;  // each member's index in peers; -1: this process
   // For each member: its place among the members of its process.
   std::vector<size_t> place_of;
   size_t most_members = 0;              // the most members that one process has
-  uint64_t hash;                        // of `ranks`
-  Barrier barrier;                      // of this process's members
+  uint64_t hash;                        // a hash of `ranks`
+  Barrier barrier;                      // for this process's members
   const std::unique_ptr<Slot[]> slots;  // two per member of this process
   // Why the members do not agree; null if they do. Used only if there are other
   // processes: the first member of this process sets it for all of them.

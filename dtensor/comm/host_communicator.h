@@ -171,14 +171,14 @@ class HostCommunicator : public Communicator {
   // The current collective:
   uint64_t sequence_ = 0;
   Slot* mine_ = nullptr;
-  bool small_ = false;  // its data is short
+  bool small_ = false;  // its data is at most limit_ bytes
   int64_t shown_bytes_ = 0;
   std::span<PackedMessages> packed_;  // one per transfer, in kept_
   // The messages that this member has received, for itself and for other
   // members of this process, by transfer or buffer and by sender: see at().
   std::vector<void*> received_;
   bool failed_ = false;  // this member did not receive everything
-  bool later_ = false;   // its work on streams runs asynchronously
+  bool later_ = false;   // its stream work runs asynchronously
   int events_shown_ = 0, events_waited_ = 0;
 };
 

@@ -268,7 +268,7 @@ JobVerdict ProcessJob::settle_as_other(int64_t matter, const JobVerdict& here,
     for (; !gave_up_; std::this_thread::sleep_for(kPause)) {
       if (ended_with() != 0) return ended(here);
       if (here.code == 0) check_damage();
-      const bool nobody = lost(0);  // ask first, so that told() misses no text
+      const bool nobody = lost(0);  // ask first: told() must miss no text
       if (const auto all = told(matter, 0)) return verdict_in(all->text);
       if (nobody) {
         if (here.code == 0) last = gone(0);
@@ -365,7 +365,7 @@ std::string ProcessJob::hear_from(int process, Wait wait) {
   const auto start = Clock::now();
   for (;;) {
     check_damage();
-    const bool nobody = lost(process);  // first, so that told() misses no text
+    const bool nobody = lost(process);  // ask first: told() must miss no text
     if (auto t = told(kGathers, process)) {
       if (t->text.starts_with(kFailed)) throw ToldSo(t->text.substr(1));
       return std::move(t->text);

@@ -166,7 +166,7 @@ class ProcessJob {
     const std::string phase_;
     Patience patience_;
     TimeWaited::Clock::time_point next_;
-    std::map<int, Clock> clocks_;  // by process
+    std::map<int, Clock> clocks_;  // one per process
     std::optional<TimeWaited> asked_;
   };
 
@@ -207,7 +207,7 @@ class ProcessJob {
   mutable std::mutex mutex_;
   Patience patience_ = join_patience();
   TimeWaited::Clock::time_point beat_ = TimeWaited::Clock::now();
-  std::map<int, uint64_t> heard_;  // by process: how many texts have come
+  std::map<int, uint64_t> heard_;  // texts that came from each process
   std::string damage_;             // the text of told()'s first Error
   // Whether this process has given up waiting; settle() then no longer waits
   // for an answer of process 0.
@@ -215,7 +215,7 @@ class ProcessJob {
   int64_t runs_ = 0, agreements_ = 0;
   std::atomic<bool> failed_ = false;
   bool is_main_ = false;                      // set by each agreement
-  std::map<int64_t, std::deque<Told>> told_;  // by matter
+  std::map<int64_t, std::deque<Told>> told_;  // one queue per matter
 };
 
 }  // namespace dtensor

@@ -105,7 +105,7 @@ Group::Group(std::vector<int64_t> world_ranks, int64_t ranks_per_process,
       hash(ranks.size()),
       barrier(static_cast<int>(members.size()), spin),
       slots(std::make_unique<Slot[]>(2 * members.size())) {
-  std::map<int64_t, std::vector<int>> all;  // by process
+  std::map<int64_t, std::vector<int>> all;  // the members in each process
   for (size_t m = 0; m < ranks.size(); ++m) {
     std::vector<int>& there = all[ranks[m] / ranks_per_process];
     place_of.push_back(there.size());

@@ -143,7 +143,7 @@ class Membership : public Backend {
   // began it, the ranks on its path so far, and a text about their calls.
   struct Search {
     Id first;
-    uint64_t number = 0;  // of the seek_circles() that began it
+    uint64_t number = 0;  // the number of its seek_circles()
     std::vector<int64_t> ranks = {};
     std::string where = {};
   };
@@ -205,7 +205,7 @@ class Membership : public Backend {
   void decide();
   void end_as_told();
   std::vector<int> undecided();
-  std::string why() const;  // why the failed lane failed; needs mutex_
+  std::string why() const;  // why a lane failed; lock mutex_ before
   [[noreturn]] void end_job(const std::string& why, int code = 1) noexcept;
 
   ProcessJob* const job_;  // null if this process is in no job
@@ -215,7 +215,7 @@ class Membership : public Backend {
   std::atomic<std::chrono::milliseconds> timeout_{};
   bool checksum_ = false;
   std::vector<Thread> threads_;
-  std::vector<Rank> ranks_;  // of the run
+  std::vector<Rank> ranks_;  // all ranks of the run
   std::mutex waiting_;       // guards Rank::waited_for
 
   // Held during the calls of observer_. Locked before mutex_.
@@ -245,7 +245,7 @@ class Membership : public Backend {
   std::optional<Failure> verdict_;
 
   std::condition_variable_any stop_;
-  std::jthread watch_;  // the last member, so that it ends first
+  std::jthread watch_;  // declared last, so that it ends first
 };
 
 }  // namespace dtensor

@@ -113,8 +113,8 @@ class PackedMessages {
   const Transfer* t_ = nullptr;
   const Schedule* s_ = nullptr;
   Pieces order_;              // wanted pieces; with peers, in message order
-  std::vector<Pieces> to_;    // by peer: pieces sent to it
-  std::vector<Pieces> from_;  // by member: pieces taken from it
+  std::vector<Pieces> to_;    // the pieces sent to each peer
+  std::vector<Pieces> from_;  // the pieces taken from each member
   // By member: where the pieces of from_ begin in its message, in elements.
   std::vector<std::vector<int64_t>> at_;
   // The message that was packed last, and its peer.
@@ -124,8 +124,8 @@ class PackedMessages {
   mutable Boxes boxes_;
   std::vector<HeldArray> arrays_;
   std::vector<Operand> operands_;
-  std::vector<size_t> next_;  // by member: index in at_ of its next piece
-  Shape strides_;             // of the piece that array() has last returned
+  std::vector<size_t> next_;  // each member's next index in at_
+  Shape strides_;             // of the last piece that array() returned
 };
 
 }  // namespace dtensor

@@ -70,11 +70,11 @@ class Boxes {
   void add(int64_t length);
   void select();
 
-  std::vector<const void*> data_;  // by array
+  std::vector<const void*> data_;  // one per array
   std::vector<Run> runs_;
   std::vector<int64_t> at_, step_;
   std::vector<size_t> ends_;      // where the runs of each dimension end
-  std::vector<int64_t> strides_;  // by array, then by dimension
+  std::vector<int64_t> strides_;  // array after array, one per dimension
   // While the runs of a dimension are built, by array: the number of the
   // array's current range, where that range begins, and where the next range of
   // the piece begins, both counted in indices that the array holds.

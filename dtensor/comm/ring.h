@@ -15,14 +15,14 @@ namespace dtensor {
 // been read, and the slot is free for message t + kSlots.
 struct Ring {
   static constexpr uint64_t kSlots = 8;
-  static constexpr int64_t kShort = 4096;  // bytes
+  static constexpr int64_t kShort = 4096;  // the most bytes of a short message
   struct Slot {
     alignas(64) std::atomic<uint64_t> turn;
     int64_t bytes;
     const void* there;  // of a long message: its address in the sender's memory
     alignas(64) char data[kShort];
   };
-  alignas(64) uint64_t sent;      // used by the sender
+  alignas(64) uint64_t sent;      // messages sent; only the sender uses it
   alignas(64) uint64_t received;  // used by the receiver
   Slot slots[kSlots];
 

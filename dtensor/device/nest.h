@@ -93,7 +93,7 @@ class Nest {
 
   int loops() const { return loops_; }
   int64_t n(int loop) const { return n_[static_cast<size_t>(loop)]; }
-  int64_t step(int loop, int array) const {  // in bytes
+  int64_t step(int loop, int array) const {  // in bytes, not elements
     return steps_[loop * arrays_ + array];
   }
 

@@ -110,7 +110,7 @@ class Index {
   void check_files(const std::string& path) const;
 
   std::deque<Entry> tensors_;
-  std::vector<uint32_t> by_name_;  // indices of tensors_
+  std::vector<uint32_t> by_name_;  // indices of tensors_, sorted by name
   // Deques grow without copying their contents, and boxes_ encodes a number
   // below 128 in one byte. So an index takes no more memory than its text.
   std::deque<Stored> stored_;

@@ -273,9 +273,9 @@ class Save {
   const std::string dir_, final_, temporary_;
   const int64_t keep_, rank_;
   bool begun_ = false;  // this rank has made the folder
-  Index index_;         // without tensors
+  Index index_;         // with step and values, without tensors
   std::vector<TensorInfo> infos_;
-  std::vector<std::vector<OwnedBox>> boxes_;  // by rank
+  std::vector<std::vector<OwnedBox>> boxes_;  // the boxes of each rank
 };
 
 // Brings the boxes of this rank's parts, one at a time, into contiguous host
@@ -403,7 +403,7 @@ class Background final : public RankServices::Service {
   const std::shared_ptr<Save> save_;
   const int64_t rank_;
   std::unique_ptr<char[]> copy_;
-  std::vector<const char*> starts_;  // of the boxes
+  std::vector<const char*> starts_;  // where the bytes of each box begin
   std::mutex mutex_;
   std::condition_variable changed_;
   bool written_ = false, given_up_ = false;

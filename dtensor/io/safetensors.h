@@ -140,8 +140,8 @@ class SafetensorsReader {
   const std::unique_ptr<const io::File> file_;
   int64_t data_start_ = 0;
   std::vector<TensorInfo> tensors_;
-  std::vector<int64_t> begins_;  // by tensor: bytes of data before it
-  std::map<std::string, size_t, std::less<>> at_;  // by name: index in tensors_
+  std::vector<int64_t> begins_;  // the data bytes before each tensor
+  std::map<std::string, size_t, std::less<>> at_;  // name -> index in tensors_
   std::map<std::string, std::string> metadata_;
 };
 

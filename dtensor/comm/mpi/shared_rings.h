@@ -54,7 +54,7 @@ class SharedRings {
 
   const int64_t per_process_;
   int64_t senders_ = 0;     // ranks on this machine
-  std::vector<int> place_;  // by process: index in here_, or -1
+  std::vector<int> place_;  // of each process: index in here_, or -1
   std::vector<Neighbour> here_;
   // File descriptors of this machine's other processes, each readable when its
   // process ends; and, in the same order, the numbers of these processes.

@@ -30,7 +30,7 @@ struct NcclCommunicator::Shown {
   std::array<uint64_t, kMost / 64> even;
   uint16_t has_gpu, captured;
   NcclLibrary::Gpu gpu;
-  NcclLibrary::Id id;  // of member 0
+  NcclLibrary::Id id;  // made by member 0
 
   static int64_t bytes_of(size_t transfers) {
     return static_cast<int64_t>((transfers + 63) / 64 * sizeof(uint64_t));

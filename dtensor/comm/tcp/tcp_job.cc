@@ -55,12 +55,12 @@ struct Key {
 // The header of each piece.
 struct Frame {
   int64_t run = 0;           // the run's number; of a text: its matter
-  int64_t from = 0, to = 0;  // ranks
+  int64_t from = 0, to = 0;  // ranks of the run
   int64_t total = 0;         // bytes of the message
   int32_t lane = 0;
   uint32_t kind = kData;
   uint32_t message = 0;  // the message's number in this direction
-  uint32_t bytes = 0;    // in this piece
+  uint32_t bytes = 0;    // the bytes of this piece
   uint64_t sum = 0;      // the checksum of all fields before
   Key key() const { return {run, from, to, lane}; }
   uint64_t sum_now() const { return checksum(this, offsetof(Frame, sum)); }
@@ -69,7 +69,7 @@ static_assert(sizeof(Frame) == 56);
 
 // The sends and receives of one thread.
 struct Batch {
-  std::atomic<int64_t> left = 0;  // how many are not done
+  std::atomic<int64_t> left = 0;  // how many sends and receives are not done
   // The size of a receive for which a longer message has come; 0: none.
   std::atomic<int64_t> refused = 0;
 
