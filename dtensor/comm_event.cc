@@ -26,7 +26,7 @@ void sum_up(std::vector<CommEvent>& events) {
   std::map<std::tuple<uint64_t, AxisMask, StepKind, std::string, std::string>,
            size_t>
       places;
-  std::set<std::pair<size_t, int64_t>> counted;  // (place, collective)
+  std::set<std::pair<size_t, int64_t>> counted;  // pairs (place, collective)
   for (CommEvent& e : events) {
     const auto [at, is_new] = places.try_emplace(
         {e.mesh.hash(), e.axes, e.kind, e.op, e.phase}, sums.size());

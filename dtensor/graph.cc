@@ -85,7 +85,7 @@ struct Graph::Impl {
     if (!leads()) wait_for(here[0]);
     ++turn;
   }
-  // Makes the leader's stream wait for the other ranks' streams.
+  // Makes the leader's (first rank's) stream wait for the other ranks' streams.
   void join() {
     if (!leads()) show();
     meet();

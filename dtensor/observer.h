@@ -106,7 +106,7 @@ class Observers final : public Watch {
   void remove(const Observer&);
   // Adds each observer's for_second_thread() to the context of that thread.
   void follow(RankContext& second) const;
-  // The time in ns of steady_clock; -1 if there are no observers.
+  // The current time, in ns of steady_clock; -1 if there are no observers.
   int64_t now() const;
   // Whether an observer will read RankContext::events again.
   bool read_events(const RankContext&) const;

@@ -13,7 +13,7 @@ inline bool is_away(const DistTensor& x) {
   return !impl.pending && impl.local.defined() && impl.local.storage()->away();
 }
 
-// Returns fn(this rank's part), which is undefined on a rank outside the mesh.
+// Returns fn(part) for this rank's part (undefined on a rank outside the mesh).
 // A part that was on the host goes back there.
 template <class Fn>
 auto visit_part(const DistTensor& x, Fn&& fn) {

@@ -168,7 +168,7 @@ class HostCommunicator : public Communicator {
   std::vector<Operand> operands_;
   std::unique_ptr<Slot> spare_;
   bool connected_;  // connect() has passed, or is not needed
-  // The current collective:
+  // The state of the current collective:
   uint64_t sequence_ = 0;
   Slot* mine_ = nullptr;
   bool small_ = false;  // its data is at most limit_ bytes

@@ -120,7 +120,7 @@ class PackedMessages {
   // The message that was packed last, and its peer.
   const void* packed_ = nullptr;
   int packed_for_ = -1;
-  // Scratch memory of one call.
+  // Scratch memory, reused by each call.
   mutable Boxes boxes_;
   std::vector<HeldArray> arrays_;
   std::vector<Operand> operands_;

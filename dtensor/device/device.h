@@ -24,8 +24,8 @@
 
 namespace dtensor {
 
-// The functions that compute on a device. Every KernelTable is a Kernels of
-// ops/kernels/kernels.h, on which this header cannot depend.
+// The functions that compute on a device. Every KernelTable object is a Kernels
+// (ops/kernels/kernels.h), a header that this one cannot include.
 struct KernelTable {};
 
 // A stream of one device. The device defines what a null handle means.

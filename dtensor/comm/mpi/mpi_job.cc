@@ -136,7 +136,7 @@ class MpiPendingMessages final : public PendingMessages {
   struct Pending {
     int64_t from = -1;  // the sender; -1: this is a send
     MPI_Request request = MPI_REQUEST_NULL;
-    // On a ring, instead of a request:
+    // For a message on a ring, which has no MPI request:
     Ring* ring = nullptr;
     const void* out = nullptr;  // for a send
     void* in = nullptr;         // for a receive

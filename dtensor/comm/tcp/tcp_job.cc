@@ -92,7 +92,7 @@ struct Coming {
   char* to = nullptr;  // where its next bytes go
   int64_t got = 0;
   std::unique_ptr<char[]> kept = nullptr;  // its bytes while `batch` is null
-  Batch* batch = nullptr;                  // of its receive; null: none yet
+  Batch* batch = nullptr;  // the batch of its receive; null: none yet
 };
 struct Wanted {
   char* data;
@@ -124,7 +124,7 @@ class TcpJob::Connection {
   bool ended;          // nothing more arrives
   std::string damage;  // why it ended, if a header was damaged; else ""
   std::optional<int64_t> goodbye;  // the last run that the process completed
-  std::vector<Heard> heard;        // in the order of arrival
+  std::vector<Heard> heard;        // texts in the order of arrival
 
   // ---- Outgoing ----
 
@@ -389,15 +389,15 @@ class TcpJob::Connection {
 
   std::list<Sending> queue_;  // a piece of the first one is being sent
   uint32_t messages_ = 0;
-  Frame head_;      // the header of that piece
-  iovec out_[2]{};  // what is not sent yet of that header and piece
+  Frame head_;                            // the header of the piece being sent
+  iovec out_[2]{};                        // the unsent rest of header and piece
   const std::unique_ptr<char[]> spare_ =  // see give_up()
       std::make_unique_for_overwrite<char[]>(kPiece);
 
   Frame in_;
   int64_t in_left_ = 0;     // bytes of the piece still to come
   Coming* into_ = nullptr;  // the piece's message; null: drops the piece
-  std::map<uint32_t, Coming> coming_;  // by number
+  std::map<uint32_t, Coming> coming_;  // by message number
   std::map<Key, Inbox> boxes_;
   char stage_[16 << 10];
   size_t staged_ = 0;

@@ -571,8 +571,8 @@ class Rendezvous {
   const TcpPlace& place_;
   Clock::time_point end_;
   std::vector<Socket> peers_;
-  std::vector<SocketAddress> table_;  // by process: where it listens
-  Note note_;                         // of this process
+  std::vector<SocketAddress> table_;  // where each process listens
+  Note note_;                         // this process's own
   std::optional<RendezvousFile> file_;
   // Used by the first process. If process p has other facts than this one, it
   // may belong to another job. Until doubted_until_[p], a process p with the
