@@ -343,11 +343,11 @@ void exact_leaves(const FoldedGemm& f) {
         ends.push_back(begin + std::min(at, per));
     leaves.ends = ends;
   }
-  for_each<T, Exact>(f,
-                     [&leaves](int64_t m, int64_t n, int64_t k, Mat<const T> a,
-                               Mat<const T> b, Mat<Exact> c, bool accumulate) {
-                       leaf_gemm_exact(m, n, leaves, a, b, c, accumulate);
-                     });
+  for_each<T, Exact>(
+      f, [&leaves](int64_t m, int64_t n, int64_t /*k*/, Mat<const T> a,
+                   Mat<const T> b, Mat<Exact> c, bool accumulate) {
+        leaf_gemm_exact(m, n, leaves, a, b, c, accumulate);
+      });
 }
 
 // Calls fn with the float type of the operands.
