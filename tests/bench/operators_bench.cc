@@ -427,22 +427,30 @@ void add_analysis(Cases& c) {
 }
 
 // A case of a model's loss and its gradients.
-template <class Model>
-Make step(Model model, const Shape& images, int64_t width) {
+Make step(DType type, std::function<DistTensor(testing::Parameters&)> model) {
   return [=](const Inputs& in) -> Call {
-    auto p = std::make_shared<testing::Parameters>(in.mesh, DType::kF32);
-    model(*p, images, width);
+    auto p = std::make_shared<testing::Parameters>(in.mesh, type);
+    model(*p);
     return [=] {
       std::vector<DistTensor> to;
       for (const NamedTensor& t : p->all()) to.push_back(t.tensor);
-      grad(model(*p, images, width), to);
+      grad(model(*p), to);
     };
   };
 }
 
 void add_models(Cases& c) {
-  c["resnet50 step"] = step(testing::resnet, {4, 3, 224, 224}, 64);
-  c["unet step"] = step(testing::unet, {2, 3, 128, 128}, 32);
+  c["resnet50 step"] = step(DType::kF32, [](testing::Parameters& p) {
+    return testing::resnet(p, {4, 3, 224, 224}, 64);
+  });
+  c["unet step"] = step(DType::kF32, [](testing::Parameters& p) {
+    return testing::unet(p, {2, 3, 128, 128}, 32);
+  });
+  // These are small: they show what a call costs.
+  c["dlrm step"] = step(DType::kF64, testing::dlrm);
+  c["ctc step"] = step(DType::kF64, testing::ctc);
+  c["diffusion transformer step"] = step(DType::kF64, testing::dit);
+  c["gaussian process step"] = step(DType::kF64, testing::gaussian_process);
 }
 
 double seconds(const Call& call) {

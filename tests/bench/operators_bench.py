@@ -333,16 +333,31 @@ def torch_cases():
             lambda: ids((16, 32), 63) + 1),
     })
 
-    def step(model, images, width):
+    def step(model, *sizes, dtype=torch.float32):
         def make():
-            p = model_cases.Parameters(torch.float32)
-            model(p, images, width)
-            return lambda: torch.autograd.grad(model(p, images, width),
+            p = model_cases.Parameters(dtype)
+            model(p, *sizes)
+            return lambda: torch.autograd.grad(model(p, *sizes),
                                                list(p.made.values()))
         return make
 
+    # A step of torch's does not make its inputs again; one of ours does.
+    for name in "numbers", "integers":
+        made, function = {}, getattr(model_cases, name)
+
+        def once(shape, *rest, made=made, function=function):
+            key = (*shape, None, *rest)
+            if key not in made:
+                made[key] = function(shape, *rest)
+            return made[key]
+
+        setattr(model_cases, name, once)
     cases["resnet50 step"] = step(model_cases.resnet, (4, 3, 224, 224), 64)
     cases["unet step"] = step(model_cases.unet, (2, 3, 128, 128), 32)
+    for name, model in (("dlrm", model_cases.dlrm), ("ctc", model_cases.ctc),
+                        ("diffusion transformer", model_cases.dit),
+                        ("gaussian process", model_cases.gaussian_process)):
+        cases[name + " step"] = step(model, dtype=torch.float64)
     torch.set_num_threads(1)
     return cases
 
