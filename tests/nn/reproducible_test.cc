@@ -620,6 +620,15 @@ TEST(Reproducible, RefusesPartialSumsOfFloats) {
                 grad(sum(linear(x, w)), {w}, {.wire_dtype = DType::kBF16});
               }).find("leave it out"),
               std::string::npos);
+    // A ring adds the gradients of keys in the order in which they pass.
+    const DistTensor q =
+        randn({1, 256, 2, 64}, mesh, {{"dp", Shard(1)}}).set_requires_grad();
+    EXPECT_NE(
+        error_of([&] {
+          grad(sum(attention(q, q, q, {.context = ContextParallel::kRing})),
+               {q});
+        }).find("in an order that depends on the mesh"),
+        std::string::npos);
   });
 }
 
